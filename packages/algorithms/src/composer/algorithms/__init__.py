@@ -1,0 +1,27 @@
+"""Methods that make training faster or better, each as a class; the functions are beside them."""
+
+from __future__ import annotations
+
+from composer.algorithms.blurpool import BlurPool
+from composer.algorithms.channels_last import ChannelsLast
+from composer.algorithms.cutmix import CutMix
+from composer.algorithms.cutout import CutOut
+from composer.algorithms.ema import EMA
+from composer.algorithms.gradient_clipping import GradientClipping
+from composer.algorithms.label_smoothing import LabelSmoothing
+from composer.algorithms.mixup import MixUp
+from composer.algorithms.progressive_resizing import ProgressiveResizing
+from composer.algorithms.selective_backprop import SelectiveBackprop
+
+__all__ = [
+    "EMA",
+    "BlurPool",
+    "ChannelsLast",
+    "CutMix",
+    "CutOut",
+    "GradientClipping",
+    "LabelSmoothing",
+    "MixUp",
+    "ProgressiveResizing",
+    "SelectiveBackprop",
+]

@@ -1,0 +1,22 @@
+"""Primitives that several augmentations share."""
+
+from __future__ import annotations
+
+from composer.algorithms._augment.boxes import Box, draw_box
+from composer.algorithms._augment.mixing import (
+    LabelMixer,
+    draw_beta,
+    draw_permutation,
+    mix_targets,
+    permute,
+)
+
+__all__ = [
+    "Box",
+    "LabelMixer",
+    "draw_beta",
+    "draw_box",
+    "draw_permutation",
+    "mix_targets",
+    "permute",
+]

@@ -1,0 +1,8 @@
+"""Gradient clipping (Mikolov, 2012; Brock et al., 2021)."""
+
+from __future__ import annotations
+
+from composer.algorithms.gradient_clipping.algorithm import GradientClipping
+from composer.algorithms.gradient_clipping.functional import apply_gradient_clipping
+
+__all__ = ["GradientClipping", "apply_gradient_clipping"]

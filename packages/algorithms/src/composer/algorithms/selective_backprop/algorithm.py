@@ -1,0 +1,154 @@
+"""Selective backprop as a method of training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from composer.algorithms._checks import check_integer, check_number
+from composer.algorithms._state import loss_function
+from composer.algorithms.selective_backprop.functional import (
+    check_loss_function,
+    per_sample,
+    sample_by_loss,
+    should_selective_backprop,
+)
+from composer.algorithms.selective_backprop.ranking import (
+    first_tensor,
+    losses_of,
+    select_samples,
+)
+from composer.core.algorithm import Algorithm, Phase
+from composer.core.event import Event
+from composer.utils.batches import batch_get
+
+if TYPE_CHECKING:
+    from composer.core.logger import Logger
+    from composer.core.state import State
+
+__all__ = ["SelectiveBackprop"]
+
+
+class SelectiveBackprop(Algorithm):
+    """In part of the run, train on a share of every batch, preferring samples of high loss.
+
+    An extra forward pass ranks the samples: without gradients, in the precision of training, and
+    without a trace in the statistics of normalisation layers or in the random state. It runs before
+    other methods that change the batch. Everything in the batch with one entry per sample is
+    thinned out alike. Whether the loss can tell samples apart is tried on the first batch, long
+    before the selection starts.
+
+    Args:
+        start: Share of the run at which selection starts.
+        end: Share of the run at which it ends.
+        keep: The share of each batch to keep; 1 is off.
+        scale_factor: Scale at which images are ranked; below 1 ranking is cheaper.
+        interrupt: Every batch of this number is left alone; 0 leaves none alone.
+        input_key: Where the samples are in a batch.
+        target_key: Where the labels are in a batch.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If one is out of range.
+
+    Example:
+        >>> SelectiveBackprop(start=0.5, end=0.9, keep=0.5).phase.name
+        'FIRST'
+    """
+
+    events: ClassVar[frozenset[Event]] = frozenset({Event.INIT, Event.AFTER_DATALOADER})
+    phase: ClassVar[Phase] = Phase.FIRST
+
+    def __init__(
+        self,
+        start: float = 0.5,
+        end: float = 0.9,
+        keep: float = 0.5,
+        scale_factor: float = 1.0,
+        interrupt: int = 2,
+        input_key: Any = 0,
+        target_key: Any = 1,
+    ) -> None:
+        check_number("start", start, low=0.0, high=1.0)
+        check_number("end", end, low=0.0, high=1.0)
+        if start >= end:
+            raise ValueError(f"start={start} must be less than end={end}")
+        check_number("keep", keep, low=0.0, open_low=True, high=1.0)
+        check_number("scale_factor", scale_factor, low=0.0, open_low=True, high=1.0)
+        check_integer("interrupt", interrupt, low=0)
+        if interrupt == 1:
+            raise ValueError("interrupt=1 leaves every batch alone; use 0 or at least 2")
+        self.start = start
+        self.end = end
+        self.keep = keep
+        self.scale_factor = scale_factor
+        self.interrupt = interrupt
+        self.input_key = input_key
+        self.target_key = target_key
+        self._tried = False
+
+    def match(self, event: Event, state: State) -> bool:
+        """Say whether the method acts now.
+
+        Args:
+            event: The event that fires.
+            state: The state of the run.
+
+        Returns:
+            Whether the model or the first batch is to be checked, or a batch to be thinned out.
+
+        Raises:
+            ValueError: If the length of the run is unknown.
+
+        Example:
+            >>> SelectiveBackprop().match(Event.INIT, None)
+            True
+        """
+        if event not in self.events or self.keep == 1:
+            return False
+        return event is Event.INIT or not self._tried or self._is_due(state)
+
+    def apply(self, event: Event, state: State, logger: Logger) -> None:
+        """Check the loss, or thin out the batch.
+
+        Args:
+            event: The event that fires.
+            state: The state of the run.
+            logger: Unused.
+
+        Raises:
+            TypeError: If the loss cannot give one value per sample.
+
+        Example:
+            >>> SelectiveBackprop(keep=1.0).match(Event.AFTER_DATALOADER, None)
+            False
+        """
+        del logger
+        if event is Event.INIT:
+            check_loss_function(loss_function(state))
+            return
+        num_samples = len(first_tensor(batch_get(state.batch, self.target_key)))
+        if not self._tried:
+            # Two samples, because normalisation layers refuse to train on one.
+            few = torch.arange(min(2, num_samples))
+            self._losses(state, self._select(state.batch, few, num_samples), len(few))
+            self._tried = True
+        if self._is_due(state):
+            losses = self._losses(state, state.batch, num_samples)
+            chosen = sample_by_loss(losses, self.keep)
+            state.batch = self._select(state.batch, chosen, num_samples)
+
+    def _is_due(self, state: State) -> bool:
+        elapsed = state.get_elapsed_duration()
+        if elapsed is None:
+            raise ValueError("SelectiveBackprop needs to know how long the run is: max_duration")
+        index = int(state.timestamp.batch_in_epoch)
+        return should_selective_backprop(elapsed.value, index, self.start, self.end, self.interrupt)
+
+    def _losses(self, state: State, batch: Any, num_samples: int) -> torch.Tensor:
+        losses = losses_of(state, batch, self.input_key, self.target_key, self.scale_factor)
+        return per_sample(losses, num_samples)
+
+    def _select(self, batch: Any, chosen: torch.Tensor, num_samples: int) -> Any:
+        return select_samples(batch, chosen, num_samples, (self.input_key, self.target_key))

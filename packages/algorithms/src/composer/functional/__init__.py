@@ -1,0 +1,31 @@
+"""The methods as plain functions on tensors and models, for any training loop."""
+
+from __future__ import annotations
+
+from composer.algorithms.blurpool.functional import apply_blurpool
+from composer.algorithms.channels_last.functional import apply_channels_last
+from composer.algorithms.cutmix.functional import cutmix_batch
+from composer.algorithms.cutout.functional import cutout_batch
+from composer.algorithms.ema.functional import compute_ema
+from composer.algorithms.gradient_clipping.functional import apply_gradient_clipping
+from composer.algorithms.label_smoothing.functional import smooth_labels
+from composer.algorithms.mixup.functional import mixup_batch
+from composer.algorithms.progressive_resizing.functional import resize_batch
+from composer.algorithms.selective_backprop.functional import (
+    select_using_loss,
+    should_selective_backprop,
+)
+
+__all__ = [
+    "apply_blurpool",
+    "apply_channels_last",
+    "apply_gradient_clipping",
+    "compute_ema",
+    "cutmix_batch",
+    "cutout_batch",
+    "mixup_batch",
+    "resize_batch",
+    "select_using_loss",
+    "should_selective_backprop",
+    "smooth_labels",
+]

@@ -1,0 +1,226 @@
+"""In which order algorithms act at one event.
+
+Three passes, each a function from the matched algorithms and the event to a list:
+
+1. a stable sort by phase and by declared predecessors, which keeps the user's order otherwise;
+2. undo in reverse: at ``after_x``, the algorithms that acted at ``before_x`` go first, the last one
+   to act being the first to undo; the others follow in their own order;
+3. a warning when two algorithms of one exclusive group would act together.
+
+Users may add passes of their own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from composer.core import plugins
+from composer.core.algorithm import Algorithm
+from composer.core.warnings import NotIntendedUseWarning
+
+if TYPE_CHECKING:
+    from composer.core.event import Event
+
+__all__ = [
+    "AlgorithmPass",
+    "UndoInReverse",
+    "default_passes",
+    "normalize_passes",
+    "sort_by_phase",
+    "sort_to_back",
+    "sort_to_front",
+    "warn_if_exclusive",
+]
+
+AlgorithmPass = Callable[[Sequence[Algorithm], "Event"], Sequence[Algorithm]]
+T = TypeVar("T")
+
+
+def sort_to_front(list_to_sort: Sequence[T], cls: Any) -> Sequence[T]:
+    """Move the instances of a class to the front, keeping all other order.
+
+    Args:
+        list_to_sort: The items.
+        cls: The class, or a tuple of classes.
+
+    Returns:
+        The sorted list.
+
+    Example:
+        >>> sort_to_front([1, "a", 2, "b"], str)
+        ['a', 'b', 1, 2]
+    """
+    return sorted(list_to_sort, key=lambda item: not isinstance(item, cls))
+
+
+def sort_to_back(list_to_sort: Sequence[T], cls: Any) -> Sequence[T]:
+    """Move the instances of a class to the back, keeping all other order.
+
+    Args:
+        list_to_sort: The items.
+        cls: The class, or a tuple of classes.
+
+    Returns:
+        The sorted list.
+
+    Example:
+        >>> sort_to_back(["a", 1, "b", 2], str)
+        [1, 2, 'a', 'b']
+    """
+    return sorted(list_to_sort, key=lambda item: isinstance(item, cls))
+
+
+def sort_by_phase(algorithms: Sequence[Algorithm], event: Event) -> Sequence[Algorithm]:
+    """Sort by phase, then move each algorithm behind those it declares as predecessors.
+
+    Args:
+        algorithms: The algorithms, in the user's order.
+        event: The event; the order is the same at all.
+
+    Returns:
+        The sorted list.
+
+    Raises:
+        ValueError: If algorithms declare each other as predecessors.
+
+    Example:
+        >>> sort_by_phase([], None)
+        []
+    """
+    del event
+    ordered = sorted(algorithms, key=lambda algorithm: algorithm.phase)
+    if not any(algorithm.after for algorithm in ordered):
+        return ordered
+    name_of = {id(a): plugins.name_of("composer.algorithms", type(a)) for a in ordered}
+    waiting, placed = list(ordered), []
+    while waiting:
+        open_names = {name_of[id(a)] for a in waiting}
+        for algorithm in waiting:
+            blockers = set(algorithm.after) & (open_names - {name_of[id(algorithm)]})
+            if not blockers:
+                break
+        else:
+            names = sorted(str(name_of[id(a)]) for a in waiting)
+            raise ValueError(f"these algorithms each ask to run after another of them: {names}")
+        waiting.remove(algorithm)
+        placed.append(algorithm)
+    return placed
+
+
+class UndoInReverse:
+    """At ``after_x``, lets the algorithms that acted at ``before_x`` undo in reverse order.
+
+    It remembers who acted at the opening event; the engine tells it.
+
+    Example:
+        >>> undo = UndoInReverse()
+        >>> undo([], None)
+        []
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[Event, list[Algorithm]] = {}
+
+    def remember(self, event: Event, algorithms: Sequence[Algorithm]) -> None:
+        """Note who acted at an opening event.
+
+        Args:
+            event: The event.
+            algorithms: Those that acted, in order.
+
+        Example:
+            >>> from composer.core.event import Event
+            >>> UndoInReverse().remember(Event.BEFORE_LOSS, [])
+        """
+        self._opened[event] = list(algorithms)
+
+    def __call__(self, algorithms: Sequence[Algorithm], event: Event) -> Sequence[Algorithm]:
+        """Order the algorithms.
+
+        Args:
+            algorithms: The matched algorithms.
+            event: The event.
+
+        Returns:
+            Openers in reverse, then the others.
+        """
+        opener = None if event is None or "after" not in event.value else event.opener
+        if opener is None:
+            return algorithms
+        opened = self._opened.pop(opener, [])
+        undoing = [a for a in reversed(opened) if any(a is b for b in algorithms)]
+        return undoing + [a for a in algorithms if not any(a is b for b in undoing)]
+
+
+def warn_if_exclusive(algorithms: Sequence[Algorithm], event: Event) -> Sequence[Algorithm]:
+    """Warn when several algorithms of one exclusive group act at one event.
+
+    Args:
+        algorithms: The matched algorithms.
+        event: The event.
+
+    Returns:
+        The algorithms, unchanged.
+
+    Example:
+        >>> warn_if_exclusive([], None)
+        []
+    """
+    groups: dict[str, list[str]] = {}
+    for algorithm in algorithms:
+        if (group := algorithm.exclusive_group) is not None:
+            groups.setdefault(group, []).append(type(algorithm).__name__)
+    for group, names in groups.items():
+        if len(names) > 1:
+            warnings.warn(
+                f"{' and '.join(names)} both act on the {group} at {event.value!r}; only one of "
+                f"them should",
+                NotIntendedUseWarning,
+                stacklevel=2,
+            )
+    return algorithms
+
+
+def default_passes() -> list[AlgorithmPass]:
+    """Return the engine's own passes, in order.
+
+    Returns:
+        The passes; the second is a new :class:`UndoInReverse`.
+
+    Example:
+        >>> len(default_passes())
+        3
+    """
+    return [sort_by_phase, UndoInReverse(), warn_if_exclusive]
+
+
+def normalize_passes(passes: Any) -> list[tuple[AlgorithmPass, int]]:
+    """Turn what a user gave as passes into pairs of pass and index.
+
+    Args:
+        passes: A pass, a pair of pass and index, or a sequence of either; ``None`` for none.
+
+    Returns:
+        Pairs; index -1 appends.
+
+    Raises:
+        TypeError: If something is neither.
+
+    Example:
+        >>> normalize_passes((sort_by_phase, 0))[0][1]
+        0
+    """
+    if passes is None:
+        return []
+    if callable(passes):
+        return [(passes, -1)]
+    if not isinstance(passes, (list, tuple)):
+        raise TypeError(f"algorithm_passes takes functions or (function, index), not {passes!r}")
+    if len(passes) == 2 and callable(passes[0]) and isinstance(passes[1], int):
+        return [(passes[0], passes[1])]
+    pairs: list[tuple[AlgorithmPass, int]] = []
+    for item in passes:
+        pairs.extend(normalize_passes(item))
+    return pairs

@@ -1,0 +1,280 @@
+"""Helpers that several packages share, each in a module named for its topic.
+
+Names resolve on first use, so that importing this package, or one module of it, costs no more than
+that module. Names whose code lives in other portions are found through `composer.utils._moved`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from composer.utils import dist as dist
+    from composer.utils.batches import batch_get as batch_get
+    from composer.utils.batches import batch_set as batch_set
+    from composer.utils.compression import KNOWN_COMPRESSORS as KNOWN_COMPRESSORS
+    from composer.utils.compression import CliCompressor as CliCompressor
+    from composer.utils.compression import get_compressor as get_compressor
+    from composer.utils.compression import is_compressed_pt as is_compressed_pt
+    from composer.utils.dtypes import STR_TO_DTYPE as STR_TO_DTYPE
+    from composer.utils.environment_report import configure_excepthook as configure_excepthook
+    from composer.utils.environment_report import disable_env_report as disable_env_report
+    from composer.utils.environment_report import enable_env_report as enable_env_report
+    from composer.utils.environment_report import get_composer_env_dict as get_composer_env_dict
+    from composer.utils.environment_report import print_env as print_env
+    from composer.utils.hparams import (
+        convert_flat_dict_to_nested_dict as convert_flat_dict_to_nested_dict,
+    )
+    from composer.utils.hparams import (
+        convert_nested_dict_to_flat_dict as convert_nested_dict_to_flat_dict,
+    )
+    from composer.utils.hparams import extract_hparams as extract_hparams
+    from composer.utils.imports import (
+        MissingConditionalImportError as MissingConditionalImportError,
+    )
+    from composer.utils.imports import import_object as import_object
+    from composer.utils.imports import is_hpu_installed as is_hpu_installed
+    from composer.utils.imports import is_xla_installed as is_xla_installed
+    from composer.utils.iteration import IteratorFileStream as IteratorFileStream
+    from composer.utils.iteration import ensure_tuple as ensure_tuple
+    from composer.utils.iteration import map_collection as map_collection
+    from composer.utils.module_surgery import ReplacementFunction as ReplacementFunction
+    from composer.utils.module_surgery import count_module_instances as count_module_instances
+    from composer.utils.module_surgery import replace_module_classes as replace_module_classes
+    from composer.utils.module_surgery import (
+        update_params_in_optimizer as update_params_in_optimizer,
+    )
+    from composer.utils.modules import is_model_ddp as is_model_ddp
+    from composer.utils.modules import is_model_fsdp as is_model_fsdp
+    from composer.utils.modules import is_model_fsdp2 as is_model_fsdp2
+    from composer.utils.modules import model_eval_mode as model_eval_mode
+    from composer.utils.notebook import is_notebook as is_notebook
+    from composer.utils.object_store import ObjectStore as ObjectStore
+    from composer.utils.object_store import ObjectStoreTransientError as ObjectStoreTransientError
+    from composer.utils.object_store import build_remote_backend as build_remote_backend
+    from composer.utils.object_store import (
+        maybe_create_object_store_from_uri as maybe_create_object_store_from_uri,
+    )
+    from composer.utils.oom import is_out_of_memory as is_out_of_memory
+    from composer.utils.oom import next_smaller_size as next_smaller_size
+    from composer.utils.parallelism import FSDP2Config as FSDP2Config
+    from composer.utils.parallelism import FSDPConfig as FSDPConfig
+    from composer.utils.parallelism import ParallelismConfig as ParallelismConfig
+    from composer.utils.parallelism import ParallelismType as ParallelismType
+    from composer.utils.parallelism import TPConfig as TPConfig
+    from composer.utils.paths import (
+        FORMAT_NAME_WITH_DIST_AND_TIME_TABLE as FORMAT_NAME_WITH_DIST_AND_TIME_TABLE,
+    )
+    from composer.utils.paths import FORMAT_NAME_WITH_DIST_TABLE as FORMAT_NAME_WITH_DIST_TABLE
+    from composer.utils.paths import atomic_write as atomic_write
+    from composer.utils.paths import create_symlink_file as create_symlink_file
+    from composer.utils.paths import (
+        ensure_folder_has_no_conflicting_files as ensure_folder_has_no_conflicting_files,
+    )
+    from composer.utils.paths import ensure_folder_is_empty as ensure_folder_is_empty
+    from composer.utils.paths import format_name_with_dist as format_name_with_dist
+    from composer.utils.paths import (
+        format_name_with_dist_and_time as format_name_with_dist_and_time,
+    )
+    from composer.utils.paths import is_tar as is_tar
+    from composer.utils.paths import is_uri as is_uri
+    from composer.utils.paths import parse_uri as parse_uri
+    from composer.utils.paths import partial_format as partial_format
+    from composer.utils.ports import get_free_tcp_port as get_free_tcp_port
+    from composer.utils.reproducibility import MAX_SEED as MAX_SEED
+    from composer.utils.reproducibility import (
+        configure_deterministic_mode as configure_deterministic_mode,
+    )
+    from composer.utils.reproducibility import get_random_seed as get_random_seed
+    from composer.utils.reproducibility import get_rng_state as get_rng_state
+    from composer.utils.reproducibility import load_rng_state as load_rng_state
+    from composer.utils.reproducibility import seed_all as seed_all
+    from composer.utils.reproducibility import seed_context as seed_context
+    from composer.utils.retrying import retry as retry
+    from composer.utils.string_enum import StringEnum as StringEnum
+    from composer.utils.suggestions import did_you_mean as did_you_mean
+    from composer.utils.transfer import extract_path_from_symlink as extract_path_from_symlink
+    from composer.utils.transfer import get_file as get_file
+    from composer.utils.transfer import list_remote_objects as list_remote_objects
+    from composer.utils.transfer import validate_credentials as validate_credentials
+    from composer.utils.vision import add_vision_dataset_transform as add_vision_dataset_transform
+    from composer.utils.warnings import VersionedDeprecationWarning as VersionedDeprecationWarning
+
+# Name -> module of this package that defines it.
+_HOMES = {
+    "batch_get": "batches",
+    "batch_set": "batches",
+    "KNOWN_COMPRESSORS": "compression",
+    "CliCompressor": "compression",
+    "get_compressor": "compression",
+    "is_compressed_pt": "compression",
+    "STR_TO_DTYPE": "dtypes",
+    "configure_excepthook": "environment_report",
+    "disable_env_report": "environment_report",
+    "enable_env_report": "environment_report",
+    "get_composer_env_dict": "environment_report",
+    "print_env": "environment_report",
+    "convert_flat_dict_to_nested_dict": "hparams",
+    "convert_nested_dict_to_flat_dict": "hparams",
+    "extract_hparams": "hparams",
+    "MissingConditionalImportError": "imports",
+    "import_object": "imports",
+    "is_hpu_installed": "imports",
+    "is_xla_installed": "imports",
+    "IteratorFileStream": "iteration",
+    "ensure_tuple": "iteration",
+    "map_collection": "iteration",
+    "ReplacementFunction": "module_surgery",
+    "count_module_instances": "module_surgery",
+    "replace_module_classes": "module_surgery",
+    "update_params_in_optimizer": "module_surgery",
+    "is_model_ddp": "modules",
+    "is_model_fsdp": "modules",
+    "is_model_fsdp2": "modules",
+    "model_eval_mode": "modules",
+    "is_notebook": "notebook",
+    "ObjectStore": "object_store",
+    "ObjectStoreTransientError": "object_store",
+    "build_remote_backend": "object_store",
+    "maybe_create_object_store_from_uri": "object_store",
+    "is_out_of_memory": "oom",
+    "next_smaller_size": "oom",
+    "FSDP2Config": "parallelism",
+    "FSDPConfig": "parallelism",
+    "ParallelismConfig": "parallelism",
+    "ParallelismType": "parallelism",
+    "TPConfig": "parallelism",
+    "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE": "paths",
+    "FORMAT_NAME_WITH_DIST_TABLE": "paths",
+    "atomic_write": "paths",
+    "create_symlink_file": "paths",
+    "ensure_folder_has_no_conflicting_files": "paths",
+    "ensure_folder_is_empty": "paths",
+    "format_name_with_dist": "paths",
+    "format_name_with_dist_and_time": "paths",
+    "is_tar": "paths",
+    "is_uri": "paths",
+    "parse_uri": "paths",
+    "partial_format": "paths",
+    "get_free_tcp_port": "ports",
+    "MAX_SEED": "reproducibility",
+    "configure_deterministic_mode": "reproducibility",
+    "get_random_seed": "reproducibility",
+    "get_rng_state": "reproducibility",
+    "load_rng_state": "reproducibility",
+    "seed_all": "reproducibility",
+    "seed_context": "reproducibility",
+    "retry": "retrying",
+    "StringEnum": "string_enum",
+    "did_you_mean": "suggestions",
+    "extract_path_from_symlink": "transfer",
+    "get_file": "transfer",
+    "list_remote_objects": "transfer",
+    "validate_credentials": "transfer",
+    "add_vision_dataset_transform": "vision",
+    "VersionedDeprecationWarning": "warnings",
+}
+
+__all__ = [
+    "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE",
+    "FORMAT_NAME_WITH_DIST_TABLE",
+    "KNOWN_COMPRESSORS",
+    "MAX_SEED",
+    "STR_TO_DTYPE",
+    "CliCompressor",
+    "FSDP2Config",
+    "FSDPConfig",
+    "IteratorFileStream",
+    "MissingConditionalImportError",
+    "ObjectStore",
+    "ObjectStoreTransientError",
+    "ParallelismConfig",
+    "ParallelismType",
+    "ReplacementFunction",
+    "StringEnum",
+    "TPConfig",
+    "VersionedDeprecationWarning",
+    "add_vision_dataset_transform",
+    "atomic_write",
+    "batch_get",
+    "batch_set",
+    "build_remote_backend",
+    "configure_deterministic_mode",
+    "configure_excepthook",
+    "convert_flat_dict_to_nested_dict",
+    "convert_nested_dict_to_flat_dict",
+    "count_module_instances",
+    "create_interval_scheduler",
+    "create_symlink_file",
+    "did_you_mean",
+    "disable_env_report",
+    "dist",
+    "enable_env_report",
+    "ensure_folder_has_no_conflicting_files",
+    "ensure_folder_is_empty",
+    "ensure_tuple",
+    "extract_hparams",
+    "extract_path_from_symlink",
+    "format_name_with_dist",
+    "format_name_with_dist_and_time",
+    "get_composer_env_dict",
+    "get_compressor",
+    "get_device",
+    "get_file",
+    "get_free_tcp_port",
+    "get_random_seed",
+    "get_rng_state",
+    "import_object",
+    "is_compressed_pt",
+    "is_hpu_installed",
+    "is_model_ddp",
+    "is_model_fsdp",
+    "is_model_fsdp2",
+    "is_notebook",
+    "is_out_of_memory",
+    "is_tar",
+    "is_uri",
+    "is_xla_installed",
+    "list_remote_objects",
+    "load_rng_state",
+    "map_collection",
+    "maybe_create_object_store_from_uri",
+    "model_eval_mode",
+    "next_smaller_size",
+    "parse_uri",
+    "partial_format",
+    "print_env",
+    "replace_module_classes",
+    "retry",
+    "seed_all",
+    "seed_context",
+    "update_params_in_optimizer",
+    "validate_credentials",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "dist":
+        return import_module("composer.utils.dist")
+    value: Any
+    if name in _HOMES:
+        value = getattr(import_module(f"composer.utils.{_HOMES[name]}"), name)
+    else:
+        from composer.utils._moved import MOVED, load_moved
+
+        if name not in MOVED:
+            from composer.utils.suggestions import did_you_mean
+
+            known = [*_HOMES, *MOVED, "dist"]
+            raise AttributeError(
+                f"module 'composer.utils' has no attribute {name!r}.{did_you_mean(name, known)}"
+            )
+        value = load_moved(name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

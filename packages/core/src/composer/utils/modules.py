@@ -1,0 +1,92 @@
+"""Questions about a model as a torch module, and a block in evaluation mode."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import torch
+
+__all__ = ["is_model_ddp", "is_model_fsdp", "is_model_fsdp2", "model_eval_mode"]
+
+
+@contextlib.contextmanager
+def model_eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Run a block with a model in evaluation mode, and put the mode of every part back afterwards.
+
+    Args:
+        model: The model. Parts that were in evaluation mode before stay in it.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> model = torch.nn.Dropout()
+        >>> with model_eval_mode(model):
+        ...     model.training
+        False
+        >>> model.training
+        True
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def is_model_ddp(model: torch.nn.Module) -> bool:
+    """Tell whether a model is wrapped in ``DistributedDataParallel``.
+
+    Args:
+        model: The model.
+
+    Returns:
+        True if it is.
+
+    Example:
+        >>> is_model_ddp(torch.nn.Linear(1, 1))
+        False
+    """
+    return isinstance(model, torch.nn.parallel.DistributedDataParallel)
+
+
+def is_model_fsdp(model: torch.nn.Module) -> bool:
+    """Tell whether any part of a model is wrapped in the older, first kind of sharding.
+
+    Args:
+        model: The model.
+
+    Returns:
+        True if one is.
+
+    Example:
+        >>> is_model_fsdp(torch.nn.Linear(1, 1))
+        False
+    """
+    # A model cannot be an instance of a class whose module was never imported, and importing it is
+    # slow.
+    module = sys.modules.get("torch.distributed.fsdp")
+    return module is not None and any(
+        isinstance(one, module.FullyShardedDataParallel) for one in model.modules()
+    )
+
+
+def is_model_fsdp2(model: torch.nn.Module) -> bool:
+    """Tell whether any part of a model is sharded by ``fully_shard``.
+
+    Args:
+        model: The model.
+
+    Returns:
+        True if one is.
+
+    Example:
+        >>> is_model_fsdp2(torch.nn.Linear(1, 1))
+        False
+    """
+    module = sys.modules.get("torch.distributed.fsdp")
+    return module is not None and any(isinstance(one, module.FSDPModule) for one in model.modules())

@@ -1,0 +1,110 @@
+"""A folder as an object store, for ``file://`` and for tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Self
+
+from composer.utils.object_store.base import ProgressCallback, TemplateObjectStore
+from composer.utils.paths import atomic_write
+
+__all__ = ["LocalObjectStore"]
+
+_CHUNK_SIZE = 4 << 20
+
+
+class LocalObjectStore(TemplateObjectStore):
+    """Keeps objects as files under a folder.
+
+    Args:
+        root: The folder. It is created when the first object is stored.
+
+    Example:
+        >>> LocalObjectStore("/data").get_uri("run/ep1.pt")
+        'file:///data/run/ep1.pt'
+    """
+
+    def __init__(self, root: str | os.PathLike[str] = "/") -> None:
+        self.root = str(Path(root).absolute())
+
+    @classmethod
+    def from_bucket(cls, bucket: str) -> Self:
+        """Open the file system of this machine; URIs of files have no bucket.
+
+        Args:
+            bucket: Must be empty.
+
+        Returns:
+            The store.
+
+        Raises:
+            ValueError: If there is a bucket.
+
+        Example:
+            >>> LocalObjectStore.from_bucket("").root
+            '/'
+        """
+        if bucket:
+            raise ValueError(f"bucket={bucket!r}: a file URI names no bucket; write file:///path.")
+        return cls()
+
+    def _path(self, object_name: str) -> Path:
+        # Names are taken apart as text: a link inside the folder may lead anywhere.
+        path = Path(os.path.normpath(Path(self.root, object_name.lstrip("/"))))
+        if not path.is_relative_to(os.path.normpath(self.root)):
+            raise ValueError(f"object_name={object_name!r} leads out of the folder {self.root!r}.")
+        return path
+
+    def get_uri(self, object_name: str) -> str:
+        """Return the ``file://`` URI of an object.
+
+        Args:
+            object_name: Its name.
+
+        Returns:
+            The URI.
+
+        Example:
+            >>> LocalObjectStore("/data").get_uri("a")
+            'file:///data/a'
+        """
+        return "file://" + self._path(object_name).as_posix()
+
+    def _send(self, object_name: str, path: str, callback: ProgressCallback | None) -> None:
+        target = self._path(object_name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(target) as out, Path(path).open("rb") as source:
+            _copy(source, out, callback)
+
+    def _receive(self, object_name: str, path: str, callback: ProgressCallback | None) -> None:
+        with self._path(object_name).open("rb") as source, Path(path).open("wb") as out:
+            _copy(source, out, callback)
+
+    def _size(self, object_name: str) -> int:
+        path = self._path(object_name)
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no object {object_name!r} in {self.root!r}.")
+        return path.stat().st_size
+
+    def _list(self, prefix: str) -> list[str]:
+        prefix = prefix.lstrip("/")
+        # Only the folder part of a prefix can narrow the walk.
+        start = Path(self.root, prefix.rpartition("/")[0])
+        names = [
+            Path(folder, file).relative_to(self.root).as_posix()
+            for folder, _, files in os.walk(start)
+            for file in files
+        ]
+        return [name for name in names if name.startswith(prefix)]
+
+
+def _copy(source: IO[bytes], out: IO[bytes], callback: ProgressCallback | None) -> None:
+    done, total = 0, os.fstat(source.fileno()).st_size
+    if callback is not None:
+        callback(0, total)
+    while chunk := source.read(_CHUNK_SIZE):
+        out.write(chunk)
+        done += len(chunk)
+        if callback is not None:
+            callback(done, total)

@@ -1,0 +1,456 @@
+"""Names of files: templates, URIs, and writing so that a file is complete or absent.
+
+A template such as ``"{run_name}/ep{epoch}-rank{rank}.pt"`` is filled in with facts about the rank
+and, where given, the moment. Fields that nobody knows yet are left in place for a later pass; a
+field that looks like a misspelt one is an error, since the file would be written under a strange
+name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import pathlib
+import re
+import string
+import uuid
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+from composer.utils import dist
+from composer.utils.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from composer.core.timestamp import Timestamp
+
+__all__ = [
+    "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE",
+    "FORMAT_NAME_WITH_DIST_TABLE",
+    "atomic_write",
+    "create_symlink_file",
+    "ensure_folder_has_no_conflicting_files",
+    "ensure_folder_is_empty",
+    "format_name_with_dist",
+    "format_name_with_dist_and_time",
+    "is_tar",
+    "is_uri",
+    "parse_uri",
+    "partial_format",
+]
+
+_DIST_FIELDS = {
+    "run_name": "the name of the run",
+    "rank": "the global rank",
+    "local_rank": "the rank on the node",
+    "world_size": "the number of ranks",
+    "local_world_size": "the number of ranks on the node",
+    "node_rank": "the number of the node",
+}
+_TIME_FIELDS = {
+    "iteration": "finished iterations",
+    "epoch": "finished epochs",
+    "epoch_in_iteration": "finished epochs of the iteration",
+    "batch": "finished batches",
+    "batch_in_epoch": "finished batches of the epoch",
+    "sample": "samples seen",
+    "sample_in_epoch": "samples seen in the epoch",
+    "token": "tokens seen",
+    "token_in_epoch": "tokens seen in the epoch",
+    "token_in_iteration": "tokens seen in the iteration",
+    "total_wct": "seconds of training",
+    "epoch_wct": "seconds of training in the epoch",
+    "batch_wct": "seconds of the last batch",
+    "iteration_wct": "seconds of training in the iteration",
+}
+
+
+def _as_table(fields: dict[str, str]) -> str:
+    return "\n".join(f"{{{name}}}: {meaning}" for name, meaning in fields.items())
+
+
+#: The fields of `format_name_with_dist`, for help texts.
+FORMAT_NAME_WITH_DIST_TABLE = _as_table(_DIST_FIELDS)
+#: The fields of `format_name_with_dist_and_time`, for help texts.
+FORMAT_NAME_WITH_DIST_AND_TIME_TABLE = _as_table({**_DIST_FIELDS, **_TIME_FIELDS})
+
+
+def partial_format(s: str, *args: Any, **kwargs: Any) -> str:
+    """Format a string as `str.format` does, leaving fields that are not given in place.
+
+    Args:
+        s: The template.
+        *args: Values of positional fields.
+        **kwargs: Values of named fields.
+
+    Returns:
+        The string.
+
+    Example:
+        >>> partial_format("{run_name}-{epoch:03d}", run_name="a")
+        'a-{epoch:03d}'
+    """
+    formatter = string.Formatter()
+    parts: list[str] = []
+    next_position = 0
+    for literal, field, spec, conversion in formatter.parse(s):
+        parts.append(literal)
+        if field is None:
+            continue
+        original = field
+        first = re.match(r"[^.\[]*", field)
+        name = first.group() if first else ""
+        if name == "":
+            name = str(next_position)
+            field = name + field
+            next_position += 1
+        known = int(name) < len(args) if name.isdigit() else name in kwargs
+        if known:
+            value, _ = formatter.get_field(field, args, kwargs)
+            value = formatter.convert_field(value, conversion)
+            parts.append(format(value, partial_format(spec or "", *args, **kwargs)))
+        else:
+            parts.append("{" + original)
+            parts.append("" if conversion is None else "!" + conversion)
+            parts.append(f":{spec}" if spec else "")
+            parts.append("}")
+    return "".join(parts)
+
+
+def _format_name(format_str: str, values: dict[str, Any]) -> str:
+    known = {*values, *_DIST_FIELDS, *_TIME_FIELDS}
+    for _, field, _, _ in string.Formatter().parse(format_str):
+        if field is not None and field.isidentifier() and field not in known:
+            hint = did_you_mean(field, known)
+            # A field of one letter's difference is a slip; others may be filled in later.
+            if hint and _edit_distance_is_small(field, hint.split('"')[1]):
+                raise ValueError(
+                    f"format_str={format_str!r} has the unknown field {{{field}}}.{hint} "
+                    f"Known are: {', '.join(sorted(known))}."
+                )
+    return partial_format(format_str, **values)
+
+
+def _edit_distance_is_small(a: str, b: str) -> bool:
+    return difflib.SequenceMatcher(None, a, b).ratio() >= 0.8
+
+
+def _dist_values(run_name: str) -> dict[str, Any]:
+    return {
+        "run_name": run_name,
+        "rank": dist.get_global_rank(),
+        "local_rank": dist.get_local_rank(),
+        "world_size": dist.get_world_size(),
+        "local_world_size": dist.get_local_world_size(),
+        "node_rank": dist.get_node_rank(),
+    }
+
+
+def format_name_with_dist(format_str: str, run_name: str, **extra_format_kwargs: object) -> str:
+    """Fill in the facts about this rank.
+
+    Args:
+        format_str: The template; see `FORMAT_NAME_WITH_DIST_TABLE`.
+        run_name: The name of the run.
+        **extra_format_kwargs: More fields.
+
+    Returns:
+        The name. Fields that are not known yet stay in place.
+
+    Raises:
+        ValueError: If a field looks like a misspelt one.
+
+    Example:
+        >>> format_name_with_dist("{run_name}/rank{rank}.txt", "my-run")
+        'my-run/rank0.txt'
+    """
+    return _format_name(format_str, {**_dist_values(run_name), **extra_format_kwargs})
+
+
+def format_name_with_dist_and_time(
+    format_str: str, run_name: str, timestamp: Timestamp, **extra_format_kwargs: object
+) -> str:
+    """Fill in the facts about this rank and the moment.
+
+    Args:
+        format_str: The template; see `FORMAT_NAME_WITH_DIST_AND_TIME_TABLE`.
+        run_name: The name of the run.
+        timestamp: The moment.
+        **extra_format_kwargs: More fields.
+
+    Returns:
+        The name. Fields that are not known stay in place.
+
+    Raises:
+        ValueError: If a field looks like a misspelt one.
+
+    Example:
+        >>> from composer.core.timestamp import Timestamp
+        >>> format_name_with_dist_and_time("{run_name}/ep{epoch}-ba{batch}", "my-run", Timestamp())
+        'my-run/ep0-ba0'
+    """
+    values = {**_dist_values(run_name), **_time_values(timestamp), **extra_format_kwargs}
+    return _format_name(format_str, values)
+
+
+def _time_values(timestamp: Timestamp) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in _TIME_FIELDS:
+        value = getattr(timestamp, name)
+        values[name] = value.total_seconds() if name.endswith("_wct") else int(value)
+    return values
+
+
+def parse_uri(uri: str) -> tuple[str, str, str]:
+    """Take a URI apart. Nothing is decoded: ``%``, ``#``, ``?`` and spaces are part of the path.
+
+    Args:
+        uri: A URI or a local path.
+
+    Returns:
+        The scheme in lower case, the bucket, and the path in the bucket without a leading slash.
+        For a local path scheme and bucket are empty and the path is as given; for ``file://`` the
+        bucket is empty and the path absolute.
+
+    Example:
+        >>> parse_uri("s3://my-bucket/folder/a b.pt")
+        ('s3', 'my-bucket', 'folder/a b.pt')
+        >>> parse_uri("folder/file.pt")
+        ('', '', 'folder/file.pt')
+    """
+    match = _URI.match(uri)
+    if match is None:
+        return "", "", uri
+    scheme, rest = match.group(1).lower(), uri[match.end() :]
+    if scheme == "file":
+        path = rest if rest.startswith("/") else "/" + rest.removeprefix("localhost").lstrip("/")
+        return scheme, "", path
+    bucket, _, path = rest.partition("/")
+    return scheme, bucket, path.lstrip("/")
+
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+
+
+def is_uri(path: str) -> bool:
+    """Tell whether a string is a URI and not a local path.
+
+    Args:
+        path: The string.
+
+    Returns:
+        True if it starts with a scheme and ``://``.
+
+    Example:
+        >>> is_uri("s3://bucket/x"), is_uri("/tmp/x"), is_uri("C:/x")
+        (True, False, False)
+    """
+    return _URI.match(path) is not None
+
+
+_TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.lzma", ".tar.xz", ".tar.zst")
+
+
+def is_tar(name: str | pathlib.Path) -> bool:
+    """Tell from its name whether a file is a tar archive.
+
+    Args:
+        name: The file name.
+
+    Returns:
+        True if it ends as tar archives do.
+
+    Example:
+        >>> is_tar("a.tar.gz"), is_tar("a.pt")
+        (True, False)
+    """
+    return str(name).endswith(_TAR_ENDINGS)
+
+
+def ensure_folder_is_empty(folder_name: str | pathlib.Path) -> None:
+    """Create a folder, and refuse one that holds files.
+
+    Args:
+        folder_name: The folder. Empty folders inside it do not count.
+
+    Raises:
+        FileExistsError: If there is a file in it, at any depth.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ensure_folder_is_empty(folder)
+    """
+    pathlib.Path(folder_name).mkdir(parents=True, exist_ok=True)
+    for root, _, files in os.walk(folder_name):
+        if files:
+            found = str(pathlib.Path(root, sorted(files)[0]))
+            raise FileExistsError(
+                f"The folder {str(folder_name)!r} must be empty and holds {found!r}. Remove its "
+                "files, choose another folder, or allow overwriting."
+            )
+
+
+def ensure_folder_has_no_conflicting_files(
+    folder_name: str | pathlib.Path, filename: str, timestamp: Timestamp
+) -> None:
+    """Refuse a folder that holds files which this run would write at a later moment.
+
+    Args:
+        folder_name: The folder. It need not exist.
+        filename: The template of the names that the run will write.
+        timestamp: The present moment. Files of earlier moments, or of this one, are fine.
+
+    Raises:
+        FileExistsError: If there are such files; all of them are named.
+
+    Example:
+        >>> from composer.core.timestamp import Timestamp
+        >>> ensure_folder_has_no_conflicting_files("/nowhere", "ep{epoch}.pt", Timestamp())
+    """
+    folder = pathlib.Path(folder_name)
+    if not folder.is_dir():
+        return
+    now = _time_values(timestamp)
+    pattern, has_time = _template_to_pattern(filename)
+    conflicts = []
+    for name in sorted(path.name for path in folder.iterdir()):
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        times = {field: text for field, text in match.groupdict().items() if field in _TIME_FIELDS}
+        later = [float(text) > now[field] for field, text in times.items() if text is not None]
+        if not has_time or any(later):
+            conflicts.append(name)
+    if conflicts:
+        raise FileExistsError(
+            f"The folder {str(folder_name)!r} holds files that this run would write again: "
+            f"{', '.join(conflicts)}. Remove them, choose another folder, or allow overwriting."
+        )
+
+
+def _template_to_pattern(filename: str) -> tuple[re.Pattern[str], bool]:
+    parts: list[str] = []
+    seen: set[str] = set()
+    has_time = False
+    for literal, field, _, _ in string.Formatter().parse(filename):
+        parts.append(re.escape(literal))
+        if field is None:
+            continue
+        if field in _TIME_FIELDS:
+            has_time = True
+            number = r"[0-9]+(?:\.[0-9]+)?" if field.endswith("_wct") else r"[0-9]+"
+            parts.append(f"(?P={field})" if field in seen else f"(?P<{field}>{number})")
+            seen.add(field)
+        else:
+            parts.append(".+?")
+    return re.compile("".join(parts)), has_time
+
+
+def create_symlink_file(existing_path: str, destination_filename: str | pathlib.Path) -> None:
+    """Write a small text file that points to another file, for stores that have no links.
+
+    Args:
+        existing_path: Where it points to.
+        destination_filename: The file to write; its name must end in ``.symlink``.
+
+    Raises:
+        ValueError: If the name has another ending.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     link = pathlib.Path(folder) / "latest.symlink"
+        ...     create_symlink_file("ep1.pt", link)
+        ...     link.read_text()
+        'ep1.pt'
+    """
+    if not str(destination_filename).endswith(".symlink"):
+        raise ValueError(
+            f"destination_filename={str(destination_filename)!r} must end in '.symlink'."
+        )
+    with atomic_write(destination_filename) as file:
+        file.write(existing_path.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears under its name only when it is complete and on disk.
+
+    The bytes go to a temporary file in the same folder, which must exist. Without an error it is
+    flushed to the disk and renamed; with one it is removed, and whatever had the name before is
+    untouched.
+
+    Args:
+        path: The file to write or replace.
+
+    Yields:
+        The temporary file, open for writing bytes.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "a"
+        ...     with atomic_write(path) as file:
+        ...         _ = file.write(b"whole")
+        ...     path.read_bytes()
+        b'whole'
+    """
+    # A link is followed, so that the file it points to is replaced and not the link.
+    target = pathlib.Path(path).resolve()
+    with complete_or_absent(target) as temporary, temporary.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def complete_or_absent(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a temporary path beside another, which takes its place if the block ends well.
+
+    Args:
+        path: The file to write or replace, in an existing folder.
+
+    Yields:
+        The path to write to. After an error it is removed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "a"
+        ...     with complete_or_absent(path) as temporary:
+        ...         _ = temporary.write_text("whole")
+        ...     path.read_text()
+        'whole'
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Bring the names in a folder to the disk, where the system can.
+
+    Args:
+        folder: The folder.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sync_folder(folder)
+    """
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        # Some network file systems refuse; the file itself is safe by then.
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,229 @@
+"""Get a file from anywhere: a path, a URI, a web address, or a name in a store."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer.utils.object_store.base import ObjectStore
+from composer.utils.object_store.registry import maybe_create_object_store_from_uri
+from composer.utils.paths import complete_or_absent, is_uri, parse_uri
+
+if TYPE_CHECKING:
+    from composer.core.logger import LoggerDestination
+
+__all__ = ["extract_path_from_symlink", "get_file", "list_remote_objects", "validate_credentials"]
+
+_CHUNK_SIZE = 1 << 20
+_LINK_ENDING = ".symlink"
+
+
+def get_file(
+    path: str,
+    destination: str,
+    object_store: ObjectStore | LoggerDestination | None = None,
+    overwrite: bool = False,
+    progress_bar: bool = True,
+) -> None:
+    """Get a file. It appears complete or not at all.
+
+    A ``path`` that ends in ``.symlink`` is a small text file which names the file to get.
+
+    Args:
+        path: A local path, a URI, a web address, or with ``object_store`` a name in it.
+        destination: The file to write.
+        object_store: An object store, or a logger destination that keeps files.
+        overwrite: Replace an existing file.
+        progress_bar: Show progress on a terminal.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        FileExistsError: If the destination exists and may not be replaced.
+        ValueError: If no store for the scheme of a URI is installed.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a").write_text("hello")
+        ...     get_file(f"{folder}/a", f"{folder}/b")
+        ...     Path(folder, "b").read_text()
+        'hello'
+    """
+    if Path(destination).exists() and not overwrite:
+        raise FileExistsError(
+            f"destination={destination!r} exists; set overwrite=True to replace it."
+        )
+    if path.endswith(_LINK_ENDING):
+        path = _follow(path, object_store)
+    _fetch(path, destination, object_store, overwrite, progress_bar)
+
+
+def _follow(path: str, object_store: ObjectStore | LoggerDestination | None) -> str:
+    target = extract_path_from_symlink(path, object_store)
+    # With a store the link holds a name in it; without one, a path or an URI like that of the link.
+    if object_store is None and is_uri(path) and not is_uri(target):
+        scheme, bucket, _ = parse_uri(path)
+        return f"{scheme}://{bucket}/{target.lstrip('/')}"
+    return target
+
+
+def _fetch(
+    path: str,
+    destination: str,
+    object_store: ObjectStore | LoggerDestination | None,
+    overwrite: bool,
+    progress_bar: bool,
+) -> None:
+    if object_store is not None and not isinstance(object_store, ObjectStore):
+        object_store.download_file(path, destination, overwrite, progress_bar)
+        return
+    name = path
+    if object_store is None:
+        scheme, _, name = parse_uri(path)
+        if scheme in ("http", "https"):
+            with _progress(path, progress_bar) as callback:
+                _fetch_web(path, destination, callback)
+            return
+        if not scheme:
+            _copy_local(path, destination)
+            return
+        object_store = maybe_create_object_store_from_uri(path)
+        assert object_store is not None
+    with _progress(path, progress_bar) as callback:
+        object_store.download_object(name, destination, overwrite, callback)
+
+
+def _copy_local(path: str, destination: str) -> None:
+    source, target = Path(path), Path(destination)
+    if not source.is_file():
+        raise FileNotFoundError(f"path={path!r}: there is no such file.")
+    if target.exists() and target.samefile(source):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A copy and not a link: the original may be removed while this one is in use.
+    with complete_or_absent(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def _fetch_web(address: str, destination: str, callback: Callable[[int, int], None] | None) -> None:
+    try:
+        with urllib.request.urlopen(address, timeout=60) as response:
+            total = int(response.headers.get("Content-Length") or 0)
+            done = 0
+            target = Path(destination)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with complete_or_absent(target) as temporary:
+                with temporary.open("wb") as out:
+                    while chunk := response.read(_CHUNK_SIZE):
+                        out.write(chunk)
+                        done += len(chunk)
+                        if callback is not None:
+                            callback(done, total)
+                if total and done != total:
+                    raise OSError(f"path={address!r}: {done} of {total} bytes arrived.")
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            raise FileNotFoundError(f"path={address!r}: there is no such file (404).") from error
+        raise
+
+
+@contextlib.contextmanager
+def _progress(name: str, wanted: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a callback that draws a bar, or ``None`` where there is no terminal to draw on."""
+    if not (wanted and sys.stderr is not None and sys.stderr.isatty()):
+        yield None
+        return
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        yield None
+        return
+    bar: Any = tqdm(desc=f"Downloading {name}", unit="B", unit_scale=True, total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.total = total or None
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        bar.close()
+
+
+def extract_path_from_symlink(
+    source_path: str, object_store: LoggerDestination | ObjectStore | None = None
+) -> str:
+    """Read where a ``.symlink`` file points to.
+
+    Args:
+        source_path: The ``.symlink`` file: a path, a URI, or with ``object_store`` a name in it.
+        object_store: An object store, or a logger destination that keeps files.
+
+    Returns:
+        What is written in it.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "latest.symlink").write_text("ep1.pt")
+        ...     extract_path_from_symlink(f"{folder}/latest.symlink")
+        'ep1.pt'
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "link")
+        _fetch(source_path, str(copy), object_store, overwrite=False, progress_bar=False)
+        return copy.read_text(encoding="utf-8").strip()
+
+
+def list_remote_objects(remote_path: str) -> list[str]:
+    """List what is stored under a URI.
+
+    Args:
+        remote_path: The URI of a folder.
+
+    Returns:
+        The names of the objects, sorted.
+
+    Raises:
+        ValueError: If it is no URI, or no store for its scheme is installed.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a").write_text("hello")
+        ...     [name.rpartition("/")[2] for name in list_remote_objects(f"file://{folder}/")]
+        ['a']
+    """
+    store = maybe_create_object_store_from_uri(remote_path)
+    if store is None:
+        raise ValueError(f"remote_path={remote_path!r} is no URI such as file:///folder.")
+    with store:
+        return store.list_objects(parse_uri(remote_path)[2])
+
+
+def validate_credentials(remote_backend: ObjectStore, remote_file_name_to_test: str) -> None:
+    """Find out now whether a store may be written to, by storing a few bytes.
+
+    Args:
+        remote_backend: The store.
+        remote_file_name_to_test: The name to store them under.
+
+    Raises:
+        Exception: Whatever the store raises if it may not.
+
+    Example:
+        >>> from composer.utils.object_store.local import LocalObjectStore
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     validate_credentials(LocalObjectStore(folder), "probe")
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        probe = Path(folder, "probe")
+        probe.write_text("credentials validated", encoding="utf-8")
+        remote_backend.upload_object(remote_file_name_to_test, probe)

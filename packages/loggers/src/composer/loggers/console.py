@@ -1,0 +1,335 @@
+"""Print metrics as lines, at an interval that the user chooses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TextIO
+
+from composer.core.logger import Logger, LoggerDestination, format_log_data_value
+from composer.core.time import Time, TimeUnit
+from composer.loggers._text import (
+    check_stream,
+    count_batches,
+    format_hyperparameters,
+    is_writer,
+    resolve_stream,
+)
+
+if TYPE_CHECKING:
+    from composer.core.state import State
+
+__all__ = ["ConsoleLogger"]
+
+_NUM_EVAL_PARTS = 10
+
+
+class ConsoleLogger(LoggerDestination):
+    """Prints the latest value of each metric, on one rank of all.
+
+    Lines come after the first batch, at the interval, and at the end; during an evaluation its
+    progress comes at each tenth, and its metrics at its end.
+
+    Args:
+        log_interval: How often to print: a time string, a time, or a number of epochs. Any unit
+            will do.
+        stream: ``stdout``, ``stderr`` or a stream. A name means the stream that the program has at
+            the moment of printing.
+        log_traces: Print which algorithms ran.
+
+    Raises:
+        ValueError: If the interval is not positive, or the stream unknown.
+
+    Example:
+        >>> ConsoleLogger(log_interval="10ba").log_interval
+        Time(10, TimeUnit.BATCH)
+    """
+
+    log_interval: Time[Any]
+    should_log_traces: bool
+
+    def __init__(
+        self,
+        log_interval: int | str | Time[Any] = "1ba",
+        stream: str | TextIO = "stderr",
+        log_traces: bool = False,
+    ) -> None:
+        self.log_interval = Time.from_input(log_interval, TimeUnit.EPOCH)
+        if self.log_interval.value <= 0:
+            raise ValueError(f"log_interval={log_interval!r} must be more than zero.")
+        self.should_log_traces = log_traces
+        self._stream = check_stream(stream)
+        self._unit = self.log_interval.unit
+        self._hyperparameters: dict[str, Any] = {}
+        # What was logged and not printed yet, by name.
+        self._metrics: dict[str, Any] = {}
+        self._put_aside: dict[str, Any] = {}
+        self._first_batch_due = False
+        self._num_intervals = 0
+        self._eval_batch = 0
+        self._eval_marks: frozenset[int] = frozenset()
+        self._eval_length: int | None = None
+
+    @property
+    def stream(self) -> TextIO:
+        """The stream that lines go to now."""
+        return resolve_stream(self._stream)
+
+    # ---- what is logged -----------------------------------------------------------------------
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Remember the latest value of each metric.
+
+        Args:
+            metrics: Name to value.
+            step: Not used.
+
+        Example:
+            >>> ConsoleLogger().log_metrics({"loss": 2.5})
+        """
+        self._metrics.update(metrics)
+
+    def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
+        """Remember hyperparameters; they are printed once, when the run starts.
+
+        Args:
+            hyperparameters: Name to value.
+
+        Example:
+            >>> ConsoleLogger().log_hyperparameters({"lr": 0.1})
+        """
+        self._hyperparameters.update(hyperparameters)
+
+    def log_table(
+        self,
+        columns: list[str],
+        rows: list[list[Any]],
+        name: str = "Table",
+        step: int | None = None,
+    ) -> None:
+        """Print a table.
+
+        Args:
+            columns: Column names.
+            rows: One list per row.
+            name: Name of the table.
+            step: Not used.
+
+        Example:
+            >>> ConsoleLogger(stream="stdout").log_table(["a", "b"], [[1, 2]])
+            Table: a | b
+                1 | 2
+        """
+        lines = [f"{name}: " + " | ".join(map(str, columns))]
+        lines += ["    " + " | ".join(format_log_data_value(cell) for cell in row) for row in rows]
+        self._print(*lines)
+
+    def log_traces(self, traces: dict[str, Any]) -> None:
+        """Print which algorithms ran, if that was asked for.
+
+        Args:
+            traces: Trace to value.
+
+        Example:
+            >>> ConsoleLogger(stream="stdout", log_traces=True).log_traces({"MixUp/init": 1})
+            [trace] MixUp/init: 1
+        """
+        if self.should_log_traces:
+            self._print(*(f"[trace] {k}: {format_log_data_value(v)}" for k, v in traces.items()))
+
+    # ---- when it is printed -------------------------------------------------------------------
+
+    def fit_start(self, state: State, logger: Logger) -> None:
+        """Print the hyperparameters, once.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.fit_start.__name__
+            'fit_start'
+        """
+        self._print_hyperparameters()
+        self._first_batch_due = True
+        self._num_intervals = self._count_intervals(state)
+
+    def predict_start(self, state: State, logger: Logger) -> None:
+        """Print the hyperparameters, once.
+
+        Args:
+            state: Not used.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger().predict_start(None, None)
+        """
+        self._print_hyperparameters()
+
+    def batch_end(self, state: State, logger: Logger) -> None:
+        """Print the metrics if they are due.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.batch_end.__name__
+            'batch_end'
+        """
+        if self._unit is TimeUnit.BATCH:
+            count: int | float = state.timestamp.count(TimeUnit.BATCH) // self.log_interval.value
+        elif self._unit is TimeUnit.EPOCH or self._unit is TimeUnit.ITERATION:
+            count = self._num_intervals
+        else:
+            count = self._count_intervals(state)
+        if count != self._num_intervals or self._first_batch_due:
+            self._first_batch_due = False
+            self._num_intervals = int(count)
+            self._print_train(state)
+
+    def epoch_end(self, state: State, logger: Logger) -> None:
+        """Print the metrics if they are due.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.epoch_end.__name__
+            'epoch_end'
+        """
+        self._print_if_due(state, TimeUnit.EPOCH)
+
+    def iteration_end(self, state: State, logger: Logger) -> None:
+        """Print the metrics if they are due.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.iteration_end.__name__
+            'iteration_end'
+        """
+        self._print_if_due(state, TimeUnit.ITERATION)
+
+    def fit_end(self, state: State, logger: Logger) -> None:
+        """Print what was not printed yet.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.fit_end.__name__
+            'fit_end'
+        """
+        if self._metrics:
+            self._print_train(state)
+
+    def eval_start(self, state: State, logger: Logger) -> None:
+        """Begin to collect the metrics of an evaluation.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.eval_start.__name__
+            'eval_start'
+        """
+        self._print_hyperparameters()
+        self._put_aside, self._metrics = self._metrics, {}
+        self._eval_batch = 0
+        length = state.dataloader_len
+        self._eval_length = None if length is None else int(length)
+        marks = range(1, _NUM_EVAL_PARTS + 1)
+        # Rounded up, so that a tenth is announced when it is really done.
+        self._eval_marks = frozenset(
+            -(-self._eval_length * mark // _NUM_EVAL_PARTS) if self._eval_length else mark
+            for mark in marks
+        )
+
+    def eval_batch_end(self, state: State, logger: Logger) -> None:
+        """Print the progress of an evaluation at each tenth.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.eval_batch_end.__name__
+            'eval_batch_end'
+        """
+        self._eval_batch += 1
+        batch = self._eval_batch
+        # Without a length: at 1, 10, 100 and so on.
+        if batch in self._eval_marks if self._eval_length else batch == 10 ** (len(str(batch)) - 1):
+            self._print(self._eval_header(state))
+
+    def eval_end(self, state: State, logger: Logger) -> None:
+        """Print the metrics of an evaluation.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Example:
+            >>> ConsoleLogger.eval_end.__name__
+            'eval_end'
+        """
+        header = self._eval_header(state)
+        self._print(header + ":", *self._lines("Eval"))
+        self._metrics, self._put_aside = self._put_aside, {}
+
+    # ---- how it is printed --------------------------------------------------------------------
+
+    def _count_intervals(self, state: State) -> int:
+        if self._unit is TimeUnit.DURATION:
+            elapsed = state.get_elapsed_duration()
+            # A share such as a tenth is not exact in binary, so that a hair must not hide the last.
+            return 0 if elapsed is None else int(elapsed.value / self.log_interval.value + 1e-9)
+        return int(state.timestamp.count(self._unit) // self.log_interval.value)
+
+    def _print_if_due(self, state: State, unit: TimeUnit) -> None:
+        if self._unit is unit:
+            count = self._count_intervals(state)
+            if count != self._num_intervals:
+                self._num_intervals = count
+                self._print_train(state)
+
+    def _print_hyperparameters(self) -> None:
+        if self._hyperparameters:
+            text = format_hyperparameters(self._hyperparameters)
+            self._hyperparameters = {}
+            self._print("Config:", text.rstrip("\n"), "-" * 40)
+
+    def _print_train(self, state: State) -> None:
+        timestamp = state.timestamp
+        epoch, batch = int(timestamp.epoch), int(timestamp.batch_in_epoch)
+        header = f"[epoch={epoch}][batch={batch}{_of(state.dataloader_len)}]"
+        if state.max_duration is not None and state.max_duration.unit is not TimeUnit.EPOCH:
+            header += f"[total batch={count_batches(timestamp)}]"
+        self._print(header + ":", *self._lines("Train"))
+        self._metrics.clear()
+
+    def _eval_header(self, state: State) -> str:
+        length = "" if self._eval_length is None else f"/{self._eval_length}"
+        return f"[Eval {state.dataloader_label or 'data'}][batch={self._eval_batch}{length}]"
+
+    def _lines(self, prefix: str) -> list[str]:
+        return [
+            f"\t {prefix} {name}: {format_log_data_value(value)}"
+            for name, value in self._metrics.items()
+        ]
+
+    def _print(self, *lines: str) -> None:
+        if lines and is_writer():
+            stream = self.stream
+            stream.write("\n".join(lines) + "\n")
+            flush = getattr(stream, "flush", None)
+            if flush is not None:
+                flush()
+
+
+def _of(length: Time[int] | None) -> str:
+    return "" if length is None else f"/{int(length)}"

@@ -1,0 +1,540 @@
+"""Write everything that is logged, and what the program prints, to a text file for each rank.
+
+One call of the logger is one line, whose end is a JSON object. Values are turned into text when
+lines go to the file, about once a second, and not when they are logged: a step pays for a list
+append, and an accelerator is not waited for at every step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import numpy as np
+import torch
+
+from composer.core.logger import Logger, LoggerDestination
+from composer.core.time import Time, TimeUnit
+from composer.utils import dist
+from composer.utils.paths import atomic_write, format_name_with_dist
+
+if TYPE_CHECKING:
+    from composer.core.state import State
+
+__all__ = ["FileLogger"]
+
+log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_WRITES = 1.0
+_BATCH = re.compile(rb"\[[a-z]+\]\[batch=([0-9]+)\]")
+
+
+class FileLogger(LoggerDestination):
+    """Writes a text file for each rank.
+
+    Lines read ``[metric][batch=3]: {"loss/train/total": 0.25}``; the other marks are
+    ``[hyperparameter]``, ``[table]``, ``[trace]``, ``[stdout]`` and ``[stderr]``. Numbers have all
+    their digits; ``NaN`` and infinities are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
+
+    A run that goes on from a checkpoint goes on with its file: lines about later batches than the
+    checkpoint's are removed first, so that each batch is there once.
+
+    Args:
+        filename: The template of the file name, with the fields of
+            `composer.utils.format_name_with_dist`.
+        remote_file_name: The template of the name for uploads; by default like ``filename``.
+        capture_stdout: Copy what the program prints into the file.
+        capture_stderr: The same for its standard error.
+        buffer_size: How the file is buffered, as for `open`: 1 writes whole lines at once, a larger
+            number is a size in bytes.
+        log_traces: Write which algorithms ran.
+        flush_interval: How often the file is brought up to date and offered for upload: a number of
+            batches, or a time in batches or epochs.
+        overwrite: Replace an existing file. Otherwise a new run refuses one.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> FileLogger(filename="{run_name}/rank{rank}.txt", flush_interval="1ep").flush_interval
+        Time(1, TimeUnit.EPOCH)
+    """
+
+    filename_format: str
+    remote_file_name_format: str
+    buffer_size: int
+    should_log_traces: bool
+    flush_interval: Time[Any]
+    overwrite: bool
+    file: TextIO | None
+
+    def __init__(
+        self,
+        filename: str = "{run_name}/logs-rank{rank}.txt",
+        remote_file_name: str | None = None,
+        *,
+        capture_stdout: bool = True,
+        capture_stderr: bool = True,
+        buffer_size: int = 1,
+        log_traces: bool = True,
+        flush_interval: int | str | Time[Any] = 100,
+        overwrite: bool = False,
+    ) -> None:
+        if buffer_size < 1:
+            raise ValueError(f"buffer_size={buffer_size} must be at least 1.")
+        self.flush_interval = Time.from_input(flush_interval, TimeUnit.BATCH)
+        if self.flush_interval.value <= 0 or self.flush_interval.unit not in (
+            TimeUnit.BATCH,
+            TimeUnit.EPOCH,
+        ):
+            raise ValueError(
+                f"flush_interval={flush_interval!r} must be a positive number of batches or "
+                "epochs, such as 100, '100ba' or '1ep'."
+            )
+        self.filename_format = filename
+        # Stores take a leading slash for an empty folder.
+        default = filename.replace("\\", "/").lstrip("/")
+        self.remote_file_name_format = default if remote_file_name is None else remote_file_name
+        self.buffer_size = buffer_size
+        self.should_log_traces = log_traces
+        self.overwrite = overwrite
+        self.file = None
+        self._capture_names = ["stdout"] * capture_stdout + ["stderr"] * capture_stderr
+        self._captures: list[_Capture] = []
+        self._run_name: str | None = None
+        self._state: State | None = None
+        # Reentrant, since a signal handler may print while lines are written.
+        self._lock = threading.RLock()
+        # Lines as (mark, batch, values), or as text; written by _write_queue.
+        self._queue: list[tuple[str, int | None, Any]] = []
+        self._next_write = 0.0
+        self._batches_to_flush = self._batch_interval()
+
+    def _batch_interval(self) -> int:
+        """Batches from flush to flush; a number that is never reached if epochs are counted."""
+        interval = self.flush_interval
+        return int(interval) if interval.unit is TimeUnit.BATCH else sys.maxsize
+
+    @property
+    def filename(self) -> str:
+        """The name of this rank's file.
+
+        Raises:
+            RuntimeError: If the run has not started.
+        """
+        return self._fill_in(self.filename_format)
+
+    @property
+    def remote_file_name(self) -> str:
+        """The name under which the file is uploaded.
+
+        Raises:
+            RuntimeError: If the run has not started.
+        """
+        return self._fill_in(self.remote_file_name_format)
+
+    def _fill_in(self, template: str) -> str:
+        if self._run_name is None:
+            raise RuntimeError("The name of the file is known once the run has started.")
+        return format_name_with_dist(template, self._run_name)
+
+    # ---- what is logged -----------------------------------------------------------------------
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Write numbers, as one line.
+
+        Args:
+            metrics: Name to value.
+            step: The batch.
+
+        Example:
+            >>> FileLogger().log_metrics({"loss": 2.5}, step=1)
+        """
+        self._queue.append(("metric", step, dict(metrics)))
+        if time.perf_counter() > self._next_write:
+            self._write_queue()
+
+    def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
+        """Write hyperparameters, as one line.
+
+        Args:
+            hyperparameters: Name to value.
+
+        Example:
+            >>> FileLogger().log_hyperparameters({"lr": 0.1})
+        """
+        self._queue.append(("hyperparameter", None, dict(hyperparameters)))
+        self._write_queue()
+
+    def log_table(
+        self,
+        columns: list[str],
+        rows: list[list[Any]],
+        name: str = "Table",
+        step: int | None = None,
+    ) -> None:
+        """Write a table, as one line.
+
+        Args:
+            columns: Column names.
+            rows: One list per row.
+            name: Name of the table.
+            step: The batch.
+
+        Example:
+            >>> FileLogger().log_table(["a"], [[1]])
+        """
+        table = {"name": name, "columns": list(columns), "rows": [list(row) for row in rows]}
+        self._queue.append(("table", step, table))
+        self._write_queue()
+
+    def log_traces(self, traces: dict[str, Any]) -> None:
+        """Write which algorithms ran, as one line.
+
+        Args:
+            traces: Trace to value.
+
+        Example:
+            >>> FileLogger().log_traces({"MixUp/init": 1})
+        """
+        if self.should_log_traces:
+            state = self._state
+            batch = None if state is None else int(state.timestamp.batch)
+            self._queue.append(("trace", batch, dict(traces)))
+            if time.perf_counter() > self._next_write:
+                self._write_queue()
+
+    def write(self, prefix: str, s: str) -> None:
+        """Write text, each of its lines after a prefix.
+
+        Args:
+            prefix: The prefix.
+            s: The text.
+
+        Example:
+            >>> FileLogger().write("[note]: ", "hello")
+        """
+        for line in s.splitlines():
+            self._queue.append(("", None, f"{prefix}{line}\n"))
+        self._write_queue()
+
+    # ---- events -------------------------------------------------------------------------------
+
+    def init(self, state: State, logger: Logger) -> None:
+        """Learn the run's name and begin to copy the standard streams.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Raises:
+            ValueError: If several ranks would write one file.
+
+        Example:
+            >>> FileLogger.init.__name__
+            'init'
+        """
+        self._state = state
+        self._run_name = state.run_name
+        if dist.get_world_size() > 1 and "{rank" not in self.filename_format:
+            raise ValueError(
+                f"filename={self.filename_format!r} gives all {dist.get_world_size()} ranks the "
+                "same file; put {rank} into it."
+            )
+        for name in self._capture_names:
+            sink = _LineSink(self.write, f"[{name}]: ")
+            self._captures.append(_Capture(getattr(sys, name), sink))
+        self._capture_names = []
+        # An existing file is judged after loading, when it is known whether this run goes on.
+        if self.overwrite or not Path(self.filename).exists():
+            self._open()
+
+    def after_load(self, state: State, logger: Logger) -> None:
+        """Open the file, now that it is known whether this run goes on from a checkpoint.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Raises:
+            FileExistsError: If this is a new run and the file exists and may not be replaced.
+
+        Example:
+            >>> FileLogger.after_load.__name__
+            'after_load'
+        """
+        self._ensure_open()
+
+    def fit_start(self, state: State, logger: Logger) -> None:
+        """Open the file if that was not done yet.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Raises:
+            FileExistsError: If this is a new run and the file exists and may not be replaced.
+
+        Example:
+            >>> FileLogger.fit_start.__name__
+            'fit_start'
+        """
+        self._ensure_open()
+
+    def eval_start(self, state: State, logger: Logger) -> None:
+        """Open the file if that was not done yet.
+
+        Args:
+            state: The state of the run.
+            logger: Not used.
+
+        Raises:
+            FileExistsError: If this is a new run and the file exists and may not be replaced.
+
+        Example:
+            >>> FileLogger.eval_start.__name__
+            'eval_start'
+        """
+        self._ensure_open()
+
+    def batch_end(self, state: State, logger: Logger) -> None:
+        """Bring the file up to date at the interval.
+
+        Args:
+            state: Not used.
+            logger: Takes the file for upload.
+
+        Example:
+            >>> FileLogger().batch_end(None, None)
+        """
+        self._batches_to_flush -= 1
+        if self._batches_to_flush <= 0:
+            self._batches_to_flush = self._batch_interval()
+            self._flush(logger)
+
+    def epoch_end(self, state: State, logger: Logger) -> None:
+        """Bring the file up to date at the interval.
+
+        Args:
+            state: The state of the run.
+            logger: Takes the file for upload.
+
+        Example:
+            >>> FileLogger.epoch_end.__name__
+            'epoch_end'
+        """
+        interval = self.flush_interval
+        if interval.unit is TimeUnit.EPOCH and int(state.timestamp.epoch) % int(interval) == 0:
+            self._flush(logger)
+        else:
+            self._write_queue()
+
+    def eval_end(self, state: State, logger: Logger) -> None:
+        """Write what is waiting.
+
+        Args:
+            state: Not used.
+            logger: Not used.
+
+        Example:
+            >>> FileLogger().eval_end(None, None)
+        """
+        self._write_queue()
+
+    def fit_end(self, state: State, logger: Logger) -> None:
+        """Bring the file up to date.
+
+        Args:
+            state: Not used.
+            logger: Takes the file for upload.
+
+        Example:
+            >>> FileLogger().fit_end(None, Logger(None))
+        """
+        self._flush(logger)
+
+    def close(self, state: State, logger: Logger) -> None:
+        """Put the standard streams back, write what is waiting and close the file.
+
+        Args:
+            state: Not used.
+            logger: Takes the file for upload.
+
+        Example:
+            >>> FileLogger().close(None, Logger(None))
+        """
+        for capture in reversed(self._captures):
+            capture.release()
+        self._captures.clear()
+        if self.file is not None:
+            self._flush(logger)
+            self.file.close()
+            self.file = None
+
+    # ---- the file -----------------------------------------------------------------------------
+
+    def _open(self, mode: str = "w") -> None:
+        path = Path(self.filename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = cast(TextIO, path.open(mode, buffering=self.buffer_size, encoding="utf-8"))
+        self._write_queue()
+
+    def _ensure_open(self) -> None:
+        if self.file is not None or self._state is None:
+            return
+        path = Path(self.filename)
+        batch = int(self._state.timestamp.batch)
+        if not path.exists():
+            self._open()
+        elif batch > 0:
+            _drop_lines_after(path, batch)
+            self._open("a")
+        else:
+            raise FileExistsError(
+                f"The log file {str(path)!r} exists. Give the run another name, choose another "
+                "filename, or set FileLogger(overwrite=True) to replace it."
+            )
+
+    def _flush(self, logger: Logger) -> None:
+        self._write_queue()
+        if self.file is None:
+            return
+        self.file.flush()
+        if logger.has_file_upload_destination():
+            logger.upload_file(self.remote_file_name, self.filename, overwrite=True)
+
+    def _write_queue(self) -> None:
+        self._next_write = time.perf_counter() + _SECONDS_BETWEEN_WRITES
+        file = self.file
+        if file is None:
+            return
+        with self._lock:
+            # Taken out before it is written, since other threads may go on appending.
+            queue, self._queue = self._queue, []
+            if queue:
+                file.write("".join([_format_line(*line) for line in queue]))
+
+
+def _format_line(mark: str, batch: int | None, values: Any) -> str:
+    if not mark:
+        return str(values)
+    place = "" if batch is None else f"[batch={batch}]"
+    try:
+        text = json.dumps(values, allow_nan=False, default=_to_json)
+    except (ValueError, TypeError):
+        text = json.dumps(_to_json_deep(values), allow_nan=False)
+    return f"[{mark}]{place}: {text}\n"
+
+
+def _to_json(value: Any) -> Any:
+    """Turn what JSON does not know into what it does; called by the encoder."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+        if math.prod(value.shape) > 1000:
+            return f"{type(value).__name__} of shape {tuple(value.shape)}"
+        return value.tolist()
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def _to_json_deep(value: Any) -> Any:
+    """The same for whole structures, with text for numbers that JSON has not."""
+    if isinstance(value, dict):
+        return {str(key): _to_json_deep(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json_deep(one) for one in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return _to_json_deep(_to_json(value))
+
+
+def _drop_lines_after(path: Path, batch: int) -> None:
+    """Remove what an earlier attempt wrote about batches that will be trained again."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    keep = len(lines)
+    for number, line in enumerate(lines):
+        match = _BATCH.match(line)
+        if match is not None and int(match.group(1)) > batch:
+            keep = number
+            break
+    if keep < len(lines):
+        log.warning(
+            "The run goes on at batch %d: %d lines that an earlier attempt wrote after it are "
+            "removed from %s.",
+            batch,
+            len(lines) - keep,
+            path,
+        )
+    kept = b"".join(lines[:keep])
+    # A line that was cut off in the middle gets its end, so that the next one starts afresh.
+    if kept and not kept.endswith(b"\n"):
+        kept += b"\n"
+    with atomic_write(path) as file:
+        file.write(kept)
+
+
+class _LineSink:
+    """Passes on complete lines only: a print comes as several pieces."""
+
+    def __init__(self, write: Callable[[str, str], None], prefix: str) -> None:
+        self._write = write
+        self._prefix = prefix
+        self._begun = ""
+
+    def take(self, text: str) -> None:
+        # A redrawn bar starts with a carriage return; its pictures do not belong in a log.
+        if text.startswith("\r"):
+            return
+        *lines, self._begun = (self._begun + text).split("\n")
+        if lines:
+            self._write(self._prefix, "\n".join(lines))
+
+    def finish(self) -> None:
+        if self._begun:
+            self._write(self._prefix, self._begun)
+            self._begun = ""
+
+
+class _Capture:
+    """Copies what is written to a stream, until released.
+
+    The stream's own ``write`` is replaced, so that those who hold the stream already are heard too.
+    Several captures stack; one that is released below another passes text on until the upper one
+    is released as well, and then both disappear.
+    """
+
+    def __init__(self, stream: TextIO, sink: _LineSink) -> None:
+        self._stream = stream
+        self._sink = sink
+        self._inner = stream.write
+        self._active = True
+        self._had_own = "write" in getattr(stream, "__dict__", {})
+        stream.write = self.write  # type: ignore[method-assign]
+
+    def write(self, text: str) -> int:
+        written = self._inner(text)
+        if self._active:
+            self._sink.take(text)
+        return written
+
+    def release(self) -> None:
+        if not self._active:
+            return
+        self._sink.finish()
+        self._active = False
+        stream = self._stream
+        top = getattr(stream.write, "__self__", None)
+        while isinstance(top, _Capture) and not top._active:
+            if top._had_own:
+                stream.write = top._inner  # type: ignore[method-assign]
+            else:
+                del stream.write
+            top = getattr(stream.write, "__self__", None)

@@ -1,0 +1,129 @@
+"""Losses for classifiers that take class indices and probabilities alike.
+
+Methods that mix or smooth labels turn indices into probabilities on the way. The mean of a loss
+must not change its meaning when they do: one-hot targets give the number that their indices give,
+with class weights and with ignored rows too.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+from composer.loss.targets import ensure_targets_one_hot, infer_target_type
+
+__all__ = ["binary_cross_entropy_with_logits", "soft_cross_entropy"]
+
+_REDUCTIONS = ("mean", "sum", "none")
+# Rounding of mixed and smoothed labels stays far below this share of a row.
+_TOLERANCE = 1e-3
+
+
+def soft_cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Cross entropy of logits with class indices or with a probability per class.
+
+    With probabilities the mean divides by their total, so that rows of zeros (ignored samples) do
+    not count. The checks of that total run on the CPU only; elsewhere they would make every step
+    wait for the device, and targets without any probability give NaN instead of an error.
+
+    Args:
+        input: Logits of shape (N, C, ...).
+        target: Integers of shape (N, ...), or probabilities of shape (N, C, ...).
+        weight: One weight per class.
+        ignore_index: Index of targets that do not count; unused with probabilities.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Returns:
+        The loss: a scalar, or of shape (N, ...) without reduction.
+
+    Raises:
+        ValueError: If ``reduction`` is unknown, the shapes do not fit, or all targets are zero.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+        >>> by_index = soft_cross_entropy(logits, torch.tensor([0, 1]))
+        >>> dense = soft_cross_entropy(logits, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> torch.testing.assert_close(by_index, dense)
+    """
+    _check_reduction(reduction)
+    if infer_target_type(input, target) == "indices":
+        return F.cross_entropy(
+            input, target.to(torch.int64), weight, ignore_index=ignore_index, reduction=reduction
+        )
+    if not target.is_floating_point():
+        target = target.to(torch.float32)
+    if reduction != "mean":
+        return F.cross_entropy(input, target, weight, reduction=reduction)
+    total = target.sum() if weight is None else _weighted_total(target, weight)
+    num_rows = target.numel() // target.shape[1] if target.ndim > 1 else 1
+    if total.device.type == "cpu" and num_rows:
+        _check_total(float(target.sum()) if weight is not None else float(total), num_rows)
+    return F.cross_entropy(input, target, weight, reduction="sum") / total
+
+
+def binary_cross_entropy_with_logits(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: str = "sum",
+    pos_weight: torch.Tensor | None = None,
+    scale_by_batch_size: bool | None = True,
+) -> torch.Tensor:
+    """Binary cross entropy of logits, one yes-or-no question per class.
+
+    Args:
+        input: Logits of shape (N, C, ...).
+        target: Integers of shape (N, ...), or one value per class of shape (N, C, ...).
+        weight: Weights that broadcast to the shape of ``input``.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        pos_weight: Weight of positive answers, one per class.
+        scale_by_batch_size: Whether to divide the result by N.
+
+    Returns:
+        The loss: a scalar, or of the shape of ``input`` without reduction.
+
+    Raises:
+        ValueError: If ``reduction`` is unknown or the shapes do not fit.
+
+    Example:
+        >>> loss = binary_cross_entropy_with_logits(torch.zeros(2, 3), torch.tensor([0, 2]))
+        >>> round(float(loss), 4)  # three questions per sample, each log(2)
+        2.0794
+    """
+    _check_reduction(reduction)
+    target = ensure_targets_one_hot(input, target)
+    loss = F.binary_cross_entropy_with_logits(
+        input, target, weight, reduction=reduction, pos_weight=pos_weight
+    )
+    return loss / input.shape[0] if scale_by_batch_size else loss
+
+
+def _check_reduction(reduction: str) -> None:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")
+
+
+def _weighted_total(target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return (target * weight.view(1, -1, *[1] * (target.ndim - 2))).sum()
+
+
+def _check_total(total: float, num_rows: int) -> None:
+    if total <= 0:
+        raise ValueError(
+            "target holds no positive probability, so there is nothing to average; give at least "
+            "one row that is not all zeros"
+        )
+    if total < num_rows * (1 - _TOLERANCE):
+        warnings.warn(
+            f"the probabilities of {num_rows} targets add up to {total:.6g} only; the mean is over "
+            f"that total",
+            stacklevel=3,
+        )

@@ -1,0 +1,180 @@
+"""A classifier around any module, for batches of inputs and targets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from composer.core.model import ComposerModel
+from composer.loss.losses import soft_cross_entropy
+from composer.metrics.classification import CrossEntropy, MulticlassAccuracy
+
+__all__ = ["ComposerClassifier"]
+
+
+class ComposerClassifier(ComposerModel):
+    """Make a module trainable on batches ``(inputs, targets)``.
+
+    Metrics may be this library's, those of torchmetrics or anything else with ``update``,
+    ``compute`` and ``reset``: one metric, kept under its class name, or a mapping of names to
+    metrics (such as a ``MetricCollection``).
+
+    Args:
+        module: Takes the inputs and returns logits of shape (N, C, ...).
+        num_classes: Number of classes, needed for the default metrics; the module's own
+            ``num_classes`` goes before it.
+        train_metrics: Metrics of the training data; by default accuracy.
+        val_metrics: Metrics of evaluation; by default accuracy and cross entropy.
+        loss_fn: Called with logits and targets.
+
+    Raises:
+        TypeError: If ``module`` is no ``torch.nn.Module`` or a metric lacks a method.
+        ValueError: If the default metrics are wanted and the number of classes is unknown.
+
+    Example:
+        >>> model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
+        >>> batch = (torch.zeros(2, 4), torch.tensor([0, 2]))
+        >>> model.loss(model(batch), batch).ndim
+        0
+        >>> list(model.get_metrics(is_train=False))
+        ['MulticlassAccuracy', 'CrossEntropy']
+    """
+
+    module: torch.nn.Module
+    num_classes: int | None
+    train_metrics: Any
+    val_metrics: Any
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        num_classes: int | None = None,
+        train_metrics: Any | None = None,
+        val_metrics: Any | None = None,
+        loss_fn: Callable[..., torch.Tensor] = soft_cross_entropy,
+    ) -> None:
+        super().__init__()
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+        self.module = module
+        self.num_classes = _agree_on_num_classes(module, num_classes)
+        self._loss_fn = loss_fn
+        if self.num_classes is None and (train_metrics is None or val_metrics is None):
+            raise ValueError(
+                "num_classes is needed for the default metrics and the module has no attribute "
+                "`num_classes`; give num_classes, or both train_metrics and val_metrics"
+            )
+        if train_metrics is None:
+            train_metrics = self._accuracy()
+        if val_metrics is None:
+            accuracy, cross_entropy = self._accuracy(), CrossEntropy()
+            val_metrics = torch.nn.ModuleDict(
+                {type(metric).__name__: metric for metric in (accuracy, cross_entropy)}
+            )
+        self.train_metrics = train_metrics
+        self.val_metrics = val_metrics
+        for is_train, argument in ((True, "train_metrics"), (False, "val_metrics")):
+            for name, metric in self.get_metrics(is_train).items():
+                _check_metric(f"{argument}[{name!r}]", metric)
+
+    def forward(self, batch: Any) -> Any:
+        """Compute the logits.
+
+        Args:
+            batch: Inputs and targets; the targets are not looked at.
+
+        Returns:
+            What the module returns for the inputs.
+
+        Example:
+            >>> model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
+            >>> model((torch.zeros(2, 4), None)).shape
+            torch.Size([2, 3])
+        """
+        inputs, _ = batch
+        return self.module(inputs)
+
+    def loss(self, outputs: Any, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Compute the loss.
+
+        Args:
+            outputs: What :meth:`forward` returned.
+            batch: Inputs and targets.
+            *args: Handed on to the loss function.
+            **kwargs: Handed on to the loss function, for instance ``reduction="none"``.
+
+        Returns:
+            The loss.
+
+        Example:
+            >>> model = ComposerClassifier(torch.nn.Identity(), num_classes=2)
+            >>> batch = (torch.zeros(3, 2), torch.tensor([0, 1, 0]))
+            >>> model.loss(model(batch), batch, reduction="none").shape
+            torch.Size([3])
+        """
+        _, targets = batch
+        return self._loss_fn(outputs, targets, *args, **kwargs)
+
+    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
+        """Return the metrics.
+
+        Args:
+            is_train: Whether those of training are wanted.
+
+        Returns:
+            Name to metric.
+
+        Example:
+            >>> model = ComposerClassifier(torch.nn.Identity(), num_classes=2)
+            >>> list(model.get_metrics(is_train=True))
+            ['MulticlassAccuracy']
+        """
+        metrics = self.train_metrics if is_train else self.val_metrics
+        items = getattr(metrics, "items", None)
+        return {type(metrics).__name__: metrics} if items is None else dict(items())
+
+    def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
+        """Add a batch to a metric.
+
+        Args:
+            batch: Inputs and targets.
+            outputs: The logits.
+            metric: The metric, called with logits and targets.
+
+        Example:
+            >>> model = ComposerClassifier(torch.nn.Identity(), num_classes=2)
+            >>> metric = model.get_metrics(is_train=True)["MulticlassAccuracy"]
+            >>> model.update_metric((None, torch.tensor([1])), torch.tensor([[0.0, 1.0]]), metric)
+            >>> metric.compute()
+            tensor(1.)
+        """
+        _, targets = batch
+        metric.update(outputs, targets)
+
+    def _accuracy(self) -> MulticlassAccuracy:
+        assert self.num_classes is not None
+        return MulticlassAccuracy(self.num_classes)
+
+
+def _agree_on_num_classes(module: torch.nn.Module, given: int | None) -> int | None:
+    own = getattr(module, "num_classes", None)
+    if own is None:
+        return given
+    if given is not None and given != own:
+        warnings.warn(
+            f"num_classes={given} differs from the module's own num_classes={own}, which is used",
+            stacklevel=3,
+        )
+    return int(own)
+
+
+def _check_metric(name: str, metric: Any) -> None:
+    for method in ("update", "compute", "reset"):
+        if not callable(getattr(metric, method, None)):
+            raise TypeError(
+                f"{name} must be a metric with `update`, `compute` and `reset`; "
+                f"{type(metric).__name__} has no `{method}`"
+            )

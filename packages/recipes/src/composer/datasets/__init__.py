@@ -1,0 +1,7 @@
+"""Data sets that recipes name, and that examples and tests can rely on."""
+
+from __future__ import annotations
+
+from composer.datasets.fashion import FashionMNIST, fashion_mnist, fashion_mnist_dataloader
+
+__all__ = ["FashionMNIST", "fashion_mnist", "fashion_mnist_dataloader"]

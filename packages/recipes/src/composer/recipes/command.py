@@ -1,0 +1,125 @@
+"""``composer train``: run a recipe from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import ClassVar
+
+__all__ = ["DEFAULT_RECIPE", "TrainCommand"]
+
+DEFAULT_RECIPE = "fashion_mnist_resnet8"
+
+
+class TrainCommand:
+    """Train by a recipe.
+
+    The exit status is 0 if the run ended and reached its target, 1 if it missed the target, and 2
+    if the recipe cannot be used.
+
+    Example:
+        >>> TrainCommand().name
+        'train'
+    """
+
+    name: ClassVar[str] = "train"
+    help: ClassVar[str] = "train by a recipe"
+    examples: ClassVar[str] = """\
+  composer train                                   train the default recipe
+  composer train --list                            list the recipes that are installed
+  composer train my_recipe.yaml                    a recipe of your own
+  composer train fashion_mnist_resnet8 --seed 3    another seed
+  composer train fashion_mnist_resnet8 trainer.max_duration=2ep target.stop=false
+  composer train my_recipe.yaml algorithms.label_smoothing.smoothing=0.2
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments.
+
+        Args:
+            parser: The parser of this sub-command.
+
+        Example:
+            >>> parser = argparse.ArgumentParser()
+            >>> TrainCommand().add_arguments(parser)
+            >>> args = parser.parse_args(["r.yaml", "seed=2", "--folder", "out"])
+            >>> args.recipe, args.overrides, args.folder
+            ('r.yaml', ['seed=2'], 'out')
+        """
+        parser.add_argument(
+            "recipe",
+            nargs="?",
+            default=DEFAULT_RECIPE,
+            metavar="RECIPE",
+            help=f"name of an installed recipe or path of a YAML file (default: {DEFAULT_RECIPE})",
+        )
+        parser.add_argument(
+            "overrides",
+            nargs="*",
+            metavar="KEY=VALUE",
+            help="change a value of the recipe, such as trainer.max_duration=2ep",
+        )
+        parser.add_argument("--list", action="store_true", help="list the installed recipes")
+        parser.add_argument("--seed", type=int, help="seed, instead of the recipe's")
+        parser.add_argument(
+            "--folder", default="runs", help="where the folder of the run is made (default: runs)"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Train, or list the recipes.
+
+        Args:
+            args: The parsed arguments.
+
+        Returns:
+            0, 1 for a missed target, or 2 for a recipe that cannot be used.
+
+        Example:
+            >>> parser = argparse.ArgumentParser()
+            >>> TrainCommand().add_arguments(parser)
+            >>> TrainCommand().run(parser.parse_args(["--list"])) in (0, 2)
+            True
+        """
+        from composer.recipes.config import RecipeError
+        from composer.recipes.resolve import find_recipe
+
+        if args.list:
+            return _list_recipes()
+        name, overrides = args.recipe, list(args.overrides)
+        if "=" in name:
+            # composer train KEY=VALUE: the default recipe with a change
+            name, overrides = DEFAULT_RECIPE, [name, *overrides]
+        try:
+            if args.seed is not None:
+                overrides.append(f"seed={args.seed}")
+            recipe = find_recipe(name, overrides=overrides)
+            from composer.recipes.run import run_recipe
+
+            if recipe.description:
+                print(f"{recipe.name}: {recipe.description}", flush=True)
+            outcome = run_recipe(recipe, folder=args.folder)
+        except RecipeError as error:
+            print(f"composer train: {error}", file=sys.stderr)
+            return 2
+        print(outcome.table(), flush=True)
+        if not outcome.reached:
+            print("composer train: the target was missed", file=sys.stderr)
+        return 0 if outcome.reached else 1
+
+
+def _list_recipes() -> int:
+    from composer.recipes.config import RecipeError
+    from composer.recipes.resolve import find_recipe, recipe_names
+
+    status = 0
+    names = recipe_names()
+    width = max(map(len, names), default=0)
+    for name in names:
+        try:
+            text = find_recipe(name).description
+        except RecipeError as error:
+            text, status = f"cannot be used: {str(error).splitlines()[0]}", 2
+        print(f"{name:<{width}}  {text}")
+    if not names:
+        print("no recipe is installed", file=sys.stderr)
+    return status

@@ -1,0 +1,326 @@
+"""Run a recipe: build what it names, train, evaluate, and say what came of it.
+
+Everything a run writes lies in one folder, ``<folder>/<recipe>``, or ``<recipe>-2`` and so on where
+that is taken, so that no run touches the files of another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer.recipes.config import Component, Data, Recipe, RecipeError, Target
+from composer.recipes.resolve import RecipeParts, resolve_recipe
+from composer.utils.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from composer.trainer.trainer import Trainer
+
+__all__ = ["Outcome", "run_recipe"]
+
+_EVAL_LABEL = "eval"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Args:
+        recipe: The recipe's name.
+        seed: The seed that was used.
+        metrics: The evaluation metrics of the final weights.
+        target: What was to be reached, if anything.
+        epochs: Finished epochs.
+        batches: Batches trained on.
+        samples: Samples trained on.
+        train_seconds: Seconds of training, without evaluation.
+        wall_seconds: Seconds from the start of training to the end of the last evaluation.
+        folder: Where the run wrote.
+        checkpoints: The checkpoints that were written, oldest first.
+
+    Example:
+        >>> outcome = Outcome("r", 1, {"MulticlassAccuracy": 0.91},
+        ...     Target("MulticlassAccuracy", 0.9), 2, 20, 200, 4.0, 5.0, Path("runs/r"), ())
+        >>> outcome.reached
+        True
+        >>> print(outcome.table())
+        result of r (seed 1)
+          MulticlassAccuracy  0.9100 (target 0.9: reached)
+          trained             2 epochs, 20 batches, 200 samples
+          training            4.0 s, 50 samples/s
+          wall time           5.0 s with evaluation and saving
+          folder              runs/r
+          checkpoints         none
+    """
+
+    recipe: str
+    seed: int
+    metrics: Mapping[str, float]
+    target: Target | None
+    epochs: int
+    batches: int
+    samples: int
+    train_seconds: float
+    wall_seconds: float
+    folder: Path
+    checkpoints: tuple[str, ...]
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target was reached; true if there was none."""
+        if self.target is None:
+            return True
+        value = self.metrics[self.target.metric]
+        if _direction(self.target) == "less":
+            return value <= self.target.value
+        return value >= self.target.value
+
+    def table(self) -> str:
+        """Return the outcome as a table for people.
+
+        Returns:
+            Lines of text.
+
+        Example:
+            >>> outcome = Outcome("r", 1, {}, None, 2, 20, 200, 4.0, 5.0, Path("runs/r"), ())
+            >>> outcome.table().splitlines()[1]
+            '  trained      2 epochs, 20 batches, 200 samples'
+        """
+        rows = []
+        for name, value in self.metrics.items():
+            text = f"{value:.4f}"
+            if self.target is not None and name == self.target.metric:
+                verdict = "reached" if self.reached else "MISSED"
+                text += f" (target {self.target.value:g}: {verdict})"
+            rows.append((name, text))
+        rate = self.samples / self.train_seconds if self.train_seconds else 0.0
+        rows += [
+            (
+                "trained",
+                f"{self.epochs} epochs, {self.batches:,} batches, {self.samples:,} samples",
+            ),
+            ("training", f"{self.train_seconds:.1f} s, {rate:,.0f} samples/s"),
+            ("wall time", f"{self.wall_seconds:.1f} s with evaluation and saving"),
+            ("folder", str(self.folder)),
+        ]
+        if self.checkpoints:
+            last = Path(self.checkpoints[-1])
+            count = len(self.checkpoints)
+            rows.append(("checkpoints", f"{last.parent} ({count}, the last is {last.name})"))
+        else:
+            rows.append(("checkpoints", "none"))
+        logs = self._logs()
+        if logs:
+            rows.append(("logs", ", ".join(logs)))
+        width = max(len(name) for name, _ in rows)
+        lines = [f"result of {self.recipe} (seed {self.seed})"]
+        return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+
+    def _logs(self) -> list[str]:
+        written = {Path(checkpoint).parent for checkpoint in self.checkpoints}
+        files = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
+        return [str(f) for f in files if f.is_file() and f.parent not in written]
+
+
+def _direction(target: Target) -> str:
+    from composer.callbacks.stopping import named_direction
+
+    return target.better or named_direction(target.metric) or "greater"
+
+
+def _at_least(better: str, value: Any, threshold: Any) -> Any:
+    return value <= threshold if better == "less" else value >= threshold
+
+
+def _run_folder(base: Path, name: str, *, again: bool) -> Path:
+    from composer.utils import dist
+
+    folder, number = base / name, 1
+    # Several ranks would not agree on what is free, and the trainer refuses to overwrite anyway.
+    while not again and dist.get_world_size() == 1 and folder.exists() and any(folder.iterdir()):
+        number += 1
+        folder = base / f"{name}-{number}"
+    return folder
+
+
+def _in_folder(recipe: Recipe, folder: Path) -> Recipe:
+    """Put the folder of the run where the recipe says ``{folder}``."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace("{folder}", str(folder))
+        if isinstance(value, Component):
+            return replace(value, arguments=filled(value.arguments))
+        if isinstance(value, Data):
+            return replace(value, dataset=filled(value.dataset))
+        if isinstance(value, Mapping):
+            return {key: filled(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(filled(item) for item in value)
+        return value
+
+    sections = ("model", "train_data", "eval_data", "optimizer", "scheduler", "algorithms")
+    return replace(
+        recipe,
+        **{
+            section: filled(getattr(recipe, section))
+            for section in (*sections, "callbacks", "loggers", "trainer")
+        },
+    )
+
+
+def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -> Any:
+    from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+    from composer.utils import dist
+
+    dataset = make()
+    if not isinstance(dataset, Dataset):
+        if data.batch_size is not None or data.shuffle is not None or data.drop_last is not None:
+            raise RecipeError(
+                f"{data.where}: {data.dataset.name!r} gives a {type(dataset).__name__}, which "
+                "makes its own batches: batch_size, shuffle and drop_last have no place here"
+            )
+        return dataset
+    if data.batch_size is None:
+        raise RecipeError(f"{data.where}: {data.dataset.name!r} needs batch_size, such as 128")
+    drop_last = training if data.drop_last is None else data.drop_last
+    sampler = None
+    if not isinstance(dataset, IterableDataset):
+        shuffle = training if data.shuffle is None else data.shuffle
+        sampler = dist.get_sampler(dataset, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        if training and drop_last and len(sampler) < data.batch_size:
+            raise RecipeError(
+                f"{data.where}: batch_size {data.batch_size} is more than the {len(sampler)} "
+                "samples there are, so there is no whole batch"
+            )
+    return DataLoader(
+        dataset,
+        batch_size=data.batch_size,
+        sampler=sampler,
+        drop_last=drop_last,
+        num_workers=data.num_workers,
+        persistent_workers=data.num_workers > 0,
+        # A data set that makes samples together may know how to keep them together.
+        collate_fn=getattr(dataset, "collate", None),
+    )
+
+
+def _build(recipe: Recipe, parts: RecipeParts, folder: Path, seed: int) -> Trainer:
+    from composer.callbacks.threshold_stopper import ThresholdStopper
+    from composer.trainer.trainer import Trainer
+    from composer.utils.reproducibility import seed_all
+
+    # The model's first weights are drawn before the trainer, which seeds again, exists.
+    seed_all(seed)
+    model = parts.model()
+    callbacks = [make() for make in parts.callbacks]
+    target = recipe.target
+    if target is not None and target.stop:
+        callbacks.append(
+            ThresholdStopper(
+                target.metric,
+                _EVAL_LABEL,
+                target.value,
+                comp=partial(_at_least, _direction(target)),
+            )
+        )
+    arguments: dict[str, Any] = {
+        "model": model,
+        "train_dataloader": _loader(
+            recipe.train_data, parts.train_dataset, training=True, seed=seed
+        ),
+        "algorithms": [make() for make in parts.algorithms],
+        "callbacks": callbacks,
+        "loggers": [make() for make in parts.loggers],
+        "run_name": folder.name,
+        "save_folder": str(folder / "checkpoints"),
+        "seed": seed,
+    }
+    if recipe.eval_data is not None and parts.eval_dataset is not None:
+        arguments["eval_dataloader"] = _loader(
+            recipe.eval_data, parts.eval_dataset, training=False, seed=seed
+        )
+    if parts.optimizer is not None:
+        arguments["optimizers"] = parts.optimizer(model.parameters())
+    if parts.schedulers:
+        arguments["schedulers"] = [make() for make in parts.schedulers]
+    try:
+        return Trainer(**{**arguments, **recipe.trainer})
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{recipe.where}: {error}") from error
+
+
+def _metrics(trainer: Trainer) -> dict[str, float]:
+    return {
+        name: float(metric.compute())
+        for name, metric in trainer.state.eval_metrics.get(_EVAL_LABEL, {}).items()
+    }
+
+
+def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None = None) -> Outcome:
+    """Train by a recipe.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder in which the run gets a folder of its own.
+        seed: The seed, instead of the recipe's; drawn at random if neither gives one.
+
+    Returns:
+        What came of it.
+
+    Raises:
+        RecipeError: If the recipe names something unknown, or something refuses its arguments.
+
+    Example:
+        >>> from composer.recipes.config import parse_recipe
+        >>> recipe = parse_recipe(
+        ...     "{model: no_such_model, train_data: {dataset: x}, trainer: {}}", name="r"
+        ... )
+        >>> run_recipe(recipe)
+        Traceback (most recent call last):
+        composer.recipes.config.RecipeError: r, line 1: no model named 'no_such_model'...
+    """
+    from composer.utils.reproducibility import get_random_seed
+
+    again = bool(recipe.trainer.get("autoresume"))
+    run_folder = _run_folder(Path(folder), recipe.name, again=again)
+    recipe = _in_folder(recipe, run_folder)
+    parts = resolve_recipe(recipe)
+    if seed is None:
+        seed = recipe.seed if recipe.seed is not None else get_random_seed()
+    trainer = _build(recipe, parts, run_folder, seed)
+    try:
+        target = recipe.target
+        known = trainer.state.eval_metrics.get(_EVAL_LABEL, {})
+        if target is not None and known and target.metric not in known:
+            raise RecipeError(
+                f"{recipe.where}: the target's metric {target.metric!r} is not among those of the "
+                f"model: {', '.join(known)}.{did_you_mean(target.metric, known)}"
+            )
+        started = time.perf_counter()
+        trainer.fit()
+        if recipe.eval_data is not None:
+            # The final weights, however the interval of evaluations fell.
+            trainer.eval()
+        wall_seconds = time.perf_counter() - started
+        timestamp = trainer.state.timestamp
+        return Outcome(
+            recipe=recipe.name,
+            seed=seed,
+            metrics=_metrics(trainer),
+            target=target,
+            epochs=timestamp.epoch.value,
+            batches=timestamp.batch.value,
+            samples=timestamp.sample.value,
+            train_seconds=timestamp.total_wct.total_seconds(),
+            wall_seconds=wall_seconds,
+            folder=run_folder,
+            checkpoints=tuple(trainer.saved_checkpoints),
+        )
+    finally:
+        trainer.close()

@@ -1,0 +1,250 @@
+"""What stopping on a metric needs, whichever rule decides: reading it and knowing which way is up.
+
+Early stopping and stopping at a threshold differ in one line. Where the metric is found, when it is
+new, and whether larger or smaller is better are the same questions, answered here once.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from composer.core.callback import Callback
+from composer.utils.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from composer.core.logger import Logger
+    from composer.core.state import State
+
+__all__ = ["MetricStopper", "named_direction", "parse_comparison"]
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "greater": operator.gt,
+    "gt": operator.gt,
+    "less": operator.lt,
+    "lt": operator.lt,
+}
+_LESS_IS_BETTER = ("loss", "error", "perplexity", "entropy")
+_GREATER_IS_BETTER = (
+    "accuracy",
+    "f1",
+    "auroc",
+    "auc",
+    "iou",
+    "jaccard",
+    "dice",
+    "precision",
+    "recall",
+    "score",
+)
+
+
+def parse_comparison(comp: str | Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Turn a comparison's name into a function.
+
+    Args:
+        comp: ``"greater"`` or ``"gt"``, ``"less"`` or ``"lt"``, or a function of the new and the
+            old value, which gets tensors of no dimensions.
+
+    Returns:
+        The function.
+
+    Raises:
+        ValueError: If the name is unknown.
+        TypeError: If it is neither a name nor a function.
+
+    Example:
+        >>> parse_comparison("greater")(0.9, 0.8)
+        True
+    """
+    if isinstance(comp, str):
+        if comp.lower() not in _COMPARISONS:
+            raise ValueError(
+                f"comp must be one of {', '.join(_COMPARISONS)} or a function, got {comp!r}."
+                f"{did_you_mean(comp, _COMPARISONS)}"
+            )
+        return _COMPARISONS[comp.lower()]
+    if not callable(comp):
+        raise TypeError(f"comp must be a name or a function of two values, got {comp!r}")
+    return comp
+
+
+def named_direction(monitor: str) -> str | None:
+    """Tell from a metric's name which way is better.
+
+    Args:
+        monitor: The name.
+
+    Returns:
+        ``"less"``, ``"greater"``, or ``None`` if the name does not tell.
+
+    Example:
+        >>> named_direction("Perplexity"), named_direction("MulticlassAccuracy")
+        ('less', 'greater')
+    """
+    name = monitor.lower()
+    if any(word in name for word in _LESS_IS_BETTER):
+        return "less"
+    if any(word in name for word in _GREATER_IS_BETTER):
+        return "greater"
+    return None
+
+
+class MetricStopper(Callback):
+    """Looks at one metric whenever it is new, and lets the subclass decide.
+
+    Subclasses implement :meth:`check` and set ``every_batch``.
+
+    Args:
+        monitor: The metric's name.
+        dataloader_label: The label of the evaluator, or of the train dataloader.
+        comp: Which way is better. If it is not given, what the metric itself declares
+            (``higher_is_better``) counts, then its name; if neither tells, greater is taken to be
+            better and a warning says so once.
+
+    Example:
+        >>> class Say(MetricStopper):
+        ...     def check(self, value, state):
+        ...         print(value.item())
+        >>> stopper = Say("MulticlassAccuracy", "eval")
+        >>> stopper.comp_func(0.9, 0.8)
+        True
+    """
+
+    #: Whether a train metric is looked at after every batch, and not only after epochs.
+    every_batch: bool = False
+
+    def __init__(
+        self,
+        monitor: str,
+        dataloader_label: str,
+        comp: str | Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        self.monitor = monitor
+        self.dataloader_label = dataloader_label
+        self.comp_func = parse_comparison(comp or named_direction(monitor) or "greater")
+        self._direction_known = comp is not None
+
+    def check(self, value: torch.Tensor, state: State) -> None:
+        """Decide on a new value.
+
+        Args:
+            value: The metric, a tensor of no dimensions.
+            state: The training state.
+
+        Raises:
+            NotImplementedError: Unless a subclass implements it.
+
+        Example:
+            >>> MetricStopper("MulticlassAccuracy", "eval").check(torch.tensor(0.5), None)
+            Traceback (most recent call last):
+            NotImplementedError: MetricStopper does not decide when to stop
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not decide when to stop")
+
+    def fit_start(self, state: State, logger: Logger) -> None:
+        """Refuse a label or metric that the run does not have.
+
+        Args:
+            state: The training state.
+            logger: Not used.
+
+        Raises:
+            ValueError: If the metrics are known and the monitored one is not among them.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> state = SimpleNamespace(eval_metrics={"eval": {"MulticlassAccuracy": None}})
+            >>> MetricStopper("MulticlassAccuracy", "eval").fit_start(state, None)
+        """
+        del logger
+        metrics = state.eval_metrics.get(self.dataloader_label)
+        if metrics:
+            self._find(metrics)
+
+    def eval_end(self, state: State, logger: Logger) -> None:
+        """Look at an evaluator's metric.
+
+        Args:
+            state: The training state.
+            logger: Not used.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> stopper = MetricStopper("MulticlassAccuracy", "eval")
+            >>> stopper.eval_end(SimpleNamespace(dataloader_label="other"), None)
+        """
+        del logger
+        if state.dataloader_label == self.dataloader_label:
+            self._look(state.eval_metrics.get(self.dataloader_label, {}), state)
+
+    def epoch_end(self, state: State, logger: Logger) -> None:
+        """Look at a train metric after an epoch.
+
+        Args:
+            state: The training state.
+            logger: Not used.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> stopper = MetricStopper("MulticlassAccuracy", "eval")
+            >>> stopper.epoch_end(SimpleNamespace(dataloader_label="train"), None)
+        """
+        del logger
+        if state.dataloader_label == self.dataloader_label:
+            self._look(state.train_metrics, state)
+
+    def batch_end(self, state: State, logger: Logger) -> None:
+        """Look at a train metric after a batch, if asked to.
+
+        Args:
+            state: The training state.
+            logger: Not used.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> stopper = MetricStopper("MulticlassAccuracy", "eval")
+            >>> stopper.batch_end(SimpleNamespace(dataloader_label="train"), None)
+        """
+        del logger
+        if self.every_batch and state.dataloader_label == self.dataloader_label:
+            self._look(state.train_metrics, state)
+
+    def _find(self, metrics: Mapping[str, Any] | None) -> Any:
+        metrics = metrics or {}
+        if self.monitor not in metrics:
+            known = ", ".join(metrics) or "none"
+            raise ValueError(
+                f"{type(self).__name__} monitors {self.monitor!r} of {self.dataloader_label!r}, "
+                f"whose metrics are: {known}.{did_you_mean(self.monitor, metrics)}"
+            )
+        return metrics[self.monitor]
+
+    def _look(self, metrics: Mapping[str, Any] | None, state: State) -> None:
+        metric = self._find(metrics)
+        if not self._direction_known:
+            self._learn_direction(metric)
+        value = torch.as_tensor(metric.compute()).detach().cpu()
+        if value.numel() != 1:
+            raise ValueError(
+                f"{type(self).__name__} needs one number, but {self.monitor!r} gives "
+                f"{value.numel()} of them"
+            )
+        self.check(value.reshape(()), state)
+
+    def _learn_direction(self, metric: Any) -> None:
+        self._direction_known = True
+        declared = getattr(metric, "higher_is_better", None)
+        if declared is not None:
+            self.comp_func = parse_comparison("greater" if declared else "less")
+        elif named_direction(self.monitor) is None:
+            warnings.warn(
+                f"{type(self).__name__} cannot tell whether more or less of {self.monitor!r} is "
+                "better and takes more to be; say comp='greater' or comp='less'",
+                UserWarning,
+                stacklevel=2,
+            )

@@ -1,0 +1,5 @@
+"""The trainer."""
+
+from composer.trainer.trainer import Trainer
+
+__all__ = ["Trainer"]

@@ -1,0 +1,546 @@
+"""Builds the parts of a trainer, one function per part."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+import torch
+from torch.utils.data import DataLoader
+
+from composer.callbacks.checkpoint_saver import CheckpointSaver
+from composer.core import plugins
+from composer.core.algorithm import Algorithm
+from composer.core.callback import Callback
+from composer.core.data_spec import DataSpec, ensure_data_spec
+from composer.core.evaluator import Evaluator, ensure_evaluator, evaluation_interval
+from composer.core.logger import LoggerDestination
+from composer.core.precision import Precision
+from composer.core.time import Time, TimeUnit
+from composer.trainer.metrics import metrics_to_device, original_model
+from composer.trainer.options import Interval, SaveOptions
+from composer.utils import dist
+from composer.utils.iteration import ensure_tuple
+
+if TYPE_CHECKING:
+    from composer.core.state import State
+    from composer.devices.base import Device
+
+__all__ = [
+    "algorithms",
+    "callbacks",
+    "configure_python_logging",
+    "default_optimizer",
+    "destinations",
+    "check_epoch_length",
+    "check_subset",
+    "evaluators",
+    "make_scaler",
+    "run_name",
+    "saver",
+    "say_short_epoch",
+    "say_slow_precision",
+    "set_train_data",
+]
+
+log = logging.getLogger(__name__)
+
+_ADJECTIVES = (
+    "amber brisk calm clever coral crisp dapper eager fleet fond gentle glad golden happy honest "
+    "keen kind lively lucid lucky mellow merry mighty noble olive plucky polite proud quick quiet "
+    "rapid rosy royal rustic sage sharp silver smart snug solid sunny swift tidy tranquil vivid "
+    "warm wise witty"
+).split()
+_NOUNS = (
+    "alder badger beaver birch cedar condor crane dingo dolphin eagle elm falcon fern finch fox "
+    "gecko heron ibex iris jay kestrel koala lark lemur lily lynx maple marten moose newt oak "
+    "orchid osprey otter owl panda pine puffin quail raven robin salmon sparrow stork swan tapir "
+    "tiger willow wren yak"
+).split()
+
+
+def run_name(given: str | None) -> tuple[str, bool]:
+    """Name the run.
+
+    Args:
+        given: The user's name.
+
+    Returns:
+        The name, the same on every rank, and whether the user chose it, also by the environment
+        variables ``COMPOSER_RUN_NAME`` or ``RUN_NAME``.
+
+    Example:
+        >>> run_name("mine")
+        ('mine', True)
+    """
+    chosen = given or os.environ.get("COMPOSER_RUN_NAME") or os.environ.get("RUN_NAME")
+    if chosen:
+        return chosen, True
+    # Words from the system's own source: the user's random streams are not touched.
+    pick = random.SystemRandom().choice
+    names = [f"{int(time.time())}-{pick(_ADJECTIVES)}-{pick(_NOUNS)}"]
+    dist.broadcast_object_list(names)
+    return names[0], False
+
+
+def configure_python_logging(level: str | None) -> None:
+    """Let the library's log messages through from a level on, each with its rank.
+
+    Args:
+        level: Name of a level such as ``"INFO"``, or ``None`` to leave logging alone.
+
+    Raises:
+        ValueError: If there is no such level.
+
+    Example:
+        >>> configure_python_logging(None)
+    """
+    if level is None:
+        return
+    names = logging.getLevelNamesMapping()
+    if level.upper() not in names:
+        raise ValueError(f"python_log_level={level!r} is unknown; known: {sorted(names)}")
+    logger = logging.getLogger("composer")
+    logger.setLevel(names[level.upper()])
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(
+            logging.Formatter(
+                f"%(asctime)s rank{dist.get_global_rank()} %(levelname)s %(name)s: %(message)s"
+            )
+        )
+        logger.addHandler(handler)
+
+
+def say_slow_precision(precision: Precision, device: Device) -> None:
+    """Say once that a low precision is slower where the processor has no instructions for it.
+
+    Args:
+        precision: The precision.
+        device: The device.
+
+    Example:
+        >>> from composer.devices import DeviceCPU
+        >>> say_slow_precision(Precision.FP32, DeviceCPU())
+    """
+    if device.name != "cpu" or precision is Precision.FP32:
+        return
+    has = {"AMX", "AVX512_BF16"} & set(_cpu_capabilities())
+    if precision is Precision.AMP_BF16 and has:
+        return
+    log.warning(
+        "precision=%r works on this CPU, but it has no instructions for it, so steps are slower "
+        "than with 'fp32'; use it here to check correctness",
+        precision.value,
+    )
+
+
+def _cpu_capabilities() -> list[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="ignore") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except OSError:
+        return []
+    words = set(flags.split())
+    names = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}
+    return [name for flag, name in names.items() if flag in words]
+
+
+def default_optimizer(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """Make the optimizer of a user who gave none.
+
+    Args:
+        model: The model.
+
+    Returns:
+        A list of one, or an empty list for a model without parameters.
+
+    Example:
+        >>> default_optimizer(torch.nn.Identity())
+        []
+    """
+    parameters = [p for p in model.parameters()]
+    if not parameters:
+        return []
+    from composer.optim.decoupled_weight_decay import DecoupledSGDW
+
+    warnings.warn(
+        "no optimizer was given; training uses DecoupledSGDW with lr=0.1. Pass `optimizers`",
+        stacklevel=3,
+    )
+    return [DecoupledSGDW(parameters, lr=0.1)]
+
+
+def make_scaler(
+    precision: Precision, device: Device, optimizers: Sequence[torch.optim.Optimizer]
+) -> torch.amp.GradScaler | None:
+    """Make the gradient scaler that a precision needs.
+
+    Args:
+        precision: The precision.
+        device: The device.
+        optimizers: The optimizers.
+
+    Returns:
+        A scaler for ``amp_fp16``, else ``None``.
+
+    Raises:
+        ValueError: If an optimizer needs a closure, which a scaler cannot give it.
+
+    Example:
+        >>> from composer.devices import DeviceCPU
+        >>> make_scaler(Precision.FP32, DeviceCPU(), []) is None
+        True
+    """
+    if precision is not Precision.AMP_FP16:
+        return None
+    for optimizer in optimizers:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                "LBFGS evaluates the loss several times per step, which precision='amp_fp16' with "
+                "its loss scaling does not allow; use 'amp_bf16' or 'fp32'"
+            )
+    return torch.amp.GradScaler(device.torch_type)
+
+
+def algorithms(given: Any) -> list[Algorithm]:
+    """Turn what a user gave as algorithms into algorithms.
+
+    Args:
+        given: One or several: algorithms, or names of plugins.
+
+    Returns:
+        The algorithms.
+
+    Raises:
+        TypeError: If something is neither.
+
+    Example:
+        >>> algorithms(None)
+        []
+    """
+    return _resolve("composer.algorithms", given, Algorithm, "algorithms")
+
+
+def callbacks(given: Any) -> list[Callback]:
+    """Turn what a user gave as callbacks into callbacks.
+
+    Args:
+        given: One or several: callbacks, or names of plugins.
+
+    Returns:
+        The callbacks.
+
+    Raises:
+        TypeError: If something is neither.
+
+    Example:
+        >>> callbacks(None)
+        []
+    """
+    return _resolve("composer.callbacks", given, Callback, "callbacks")
+
+
+def _resolve(group: str, given: Any, contract: type, argument: str) -> list[Any]:
+    found = []
+    for thing in ensure_tuple(given):
+        resolved = plugins.resolve(group, thing) if isinstance(thing, str) else thing
+        if not isinstance(resolved, contract):
+            hint = " (pass an instance, not the class)" if isinstance(resolved, type) else ""
+            raise TypeError(
+                f"{argument} takes {contract.__name__} objects or names of installed plugins, "
+                f"not {resolved!r}{hint}"
+            )
+        found.append(resolved)
+    return found
+
+
+def destinations(
+    given: Any,
+    *,
+    progress_bar: bool,
+    log_to_console: bool,
+    console_stream: str | TextIO,
+    console_log_interval: str | int | Time[int],
+    log_traces: bool,
+) -> list[LoggerDestination]:
+    """Turn what a user gave as loggers into destinations, with bar and console as asked.
+
+    Args:
+        given: One or several: destinations, or names of plugins.
+        progress_bar: Whether to add a bar, unless one was given.
+        log_to_console: Whether to add console output, unless one was given.
+        console_stream: ``"stdout"``, ``"stderr"`` or a stream.
+        console_log_interval: How often the console prints.
+        log_traces: Whether bar and console print traces of algorithms.
+
+    Returns:
+        The destinations.
+
+    Raises:
+        ValueError: If the stream is unknown.
+
+    Example:
+        >>> destinations(
+        ...     None, progress_bar=False, log_to_console=False, console_stream="stderr",
+        ...     console_log_interval="1ba", log_traces=False,
+        ... )
+        []
+    """
+    found: list[LoggerDestination] = _resolve(
+        "composer.loggers", given, LoggerDestination, "loggers"
+    )
+    if isinstance(console_stream, str):
+        if console_stream not in ("stdout", "stderr"):
+            raise ValueError(
+                f"console_stream must be 'stdout', 'stderr' or a text stream, not "
+                f"{console_stream!r}"
+            )
+        console_stream = getattr(sys, console_stream)
+    if progress_bar:
+        from composer.loggers.progress_bar import ProgressBarLogger
+
+        if not any(isinstance(d, ProgressBarLogger) for d in found):
+            found.append(ProgressBarLogger(stream=console_stream, log_traces=log_traces))
+    if log_to_console:
+        from composer.loggers.console import ConsoleLogger
+
+        if not any(isinstance(d, ConsoleLogger) for d in found):
+            found.append(
+                ConsoleLogger(
+                    log_interval=console_log_interval, stream=console_stream, log_traces=log_traces
+                )
+            )
+    return found
+
+
+def saver(options: SaveOptions) -> CheckpointSaver | None:
+    """Make the checkpoint saver that the options ask for.
+
+    Args:
+        options: The options.
+
+    Returns:
+        The saver, or ``None``.
+
+    Example:
+        >>> saver(SaveOptions()) is None
+        True
+    """
+    if options.folder is None:
+        return None
+    return CheckpointSaver(
+        folder=options.folder,
+        filename=options.filename,
+        latest_filename=options.latest_filename,
+        save_interval=options.interval,
+        overwrite=options.overwrite,
+        num_checkpoints_to_keep=options.num_checkpoints_to_keep,
+        weights_only=options.weights_only,
+        ignore_keys=options.ignore_keys,
+    )
+
+
+# ---- evaluation -------------------------------------------------------------------------------
+
+
+def evaluators(
+    state: State,
+    given: Any,
+    *,
+    interval: Interval,
+    subset_num_batches: int,
+) -> list[Evaluator]:
+    """Turn what a user gave as evaluation data into evaluators, with metrics of their own.
+
+    Args:
+        state: The state of the run; its model says which metrics there are.
+        given: An iterable, a ``DataSpec``, an ``Evaluator``, or a sequence of them.
+        interval: When to run those that do not say.
+        subset_num_batches: At most this many batches for those that do not say; -1 for all.
+
+    Returns:
+        The evaluators.
+
+    Raises:
+        ValueError: If evaluators are mixed with other kinds, or two share a label.
+
+    Example:
+        >>> evaluators.__name__
+        'evaluators'
+    """
+    check_subset(subset_num_batches, "eval_subset_num_batches")
+    evaluation_interval(interval)  # a wrong interval is told even where no evaluator takes it
+    items = _evaluation_items(given)
+    kinds = {isinstance(item, Evaluator) for item in items}
+    if len(kinds) > 1:
+        raise ValueError(
+            "eval_dataloader mixes Evaluators with plain loaders; wrap each loader as "
+            "`Evaluator(label=..., dataloader=...)`"
+        )
+    model = original_model(state.model)
+    names = list(model.get_metrics(is_train=False))
+    found = [ensure_evaluator(item, default_metric_names=names) for item in items]
+    if len(found) > 1 and kinds == {False}:
+        # Several plain loaders would share one label, and so each other's metrics.
+        for i, evaluator in enumerate(found):
+            evaluator.label = f"eval{i}"
+    labels = [evaluator.label for evaluator in found]
+    if len(set(labels)) < len(labels):
+        raise ValueError(
+            f"the labels of evaluators must differ, so that their metrics do: {labels}"
+        )
+    for evaluator in found:
+        if evaluator.eval_interval is None:
+            evaluator.eval_interval = interval
+        if evaluator.subset_num_batches is None and subset_num_batches != -1:
+            evaluator.subset_num_batches = subset_num_batches
+        state.eval_metrics[evaluator.label] = _metrics_for(state, evaluator)
+    return found
+
+
+def _evaluation_items(given: Any) -> list[Any]:
+    """A list of loaders is several sets; a list of batches is one loader."""
+    if given is None:
+        return []
+    if isinstance(given, (list, tuple)) and all(
+        isinstance(item, (Evaluator, DataSpec, DataLoader))
+        or (isinstance(item, dict) and "dataloader" in item)
+        for item in given
+    ):
+        return list(given)
+    return [given]
+
+
+def _metrics_for(state: State, evaluator: Evaluator) -> dict[str, Any]:
+    import copy
+    import re
+
+    metrics = original_model(state.model).get_metrics(is_train=False)
+    patterns = evaluator.metric_names
+    if patterns is None:
+        chosen = dict(metrics)
+    else:
+        chosen = {
+            name: metric
+            for name, metric in metrics.items()
+            if any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
+        }
+        unused = [
+            p for p in patterns if not any(re.search(p, name, re.IGNORECASE) for name in metrics)
+        ]
+        if unused:
+            raise ValueError(
+                f"metric_names of evaluator {evaluator.label!r} holds {unused}, which match none "
+                f"of the model's metrics {sorted(metrics)}"
+            )
+    return metrics_to_device(copy.deepcopy(chosen), state)
+
+
+# ---- training data ----------------------------------------------------------------------------
+
+
+def check_subset(num_batches: int | None, argument: str) -> None:
+    """Refuse a number of batches that is neither positive nor -1.
+
+    Args:
+        num_batches: The number; ``None`` and -1 mean all.
+        argument: Name of the argument, for the message.
+
+    Raises:
+        ValueError: If it is something else.
+
+    Example:
+        >>> check_subset(-1, "train_subset_num_batches")
+    """
+    if num_batches is None or num_batches == -1:
+        return
+    if isinstance(num_batches, bool) or not isinstance(num_batches, int) or num_batches < 1:
+        raise ValueError(f"{argument} must be a positive int, or -1 for all, not {num_batches!r}")
+
+
+def set_train_data(
+    state: State, given: Any, *, label: str, subset_num_batches: int | None
+) -> DataSpec:
+    """Make a loader the one to train with.
+
+    Args:
+        state: The state of the run.
+        given: An iterable, a ``DataSpec``, or a dictionary of its arguments.
+        label: Its label.
+        subset_num_batches: Batches per epoch; ``None`` or -1 for all.
+
+    Returns:
+        The spec.
+
+    Example:
+        >>> set_train_data.__name__
+        'set_train_data'
+    """
+    check_subset(subset_num_batches, "train_subset_num_batches")
+    spec = ensure_data_spec(given)
+    state.train_dataloader = spec.dataloader
+    state.set_dataloader(spec.dataloader, label)
+    length = -1 if subset_num_batches is None else subset_num_batches
+    if length != -1:
+        state.dataloader_len = length
+    elif state.dataloader_len is None and spec.num_batches is not None:
+        state.dataloader_len = spec.num_batches
+    if state.dataloader_len is not None and state.dataloader_len.value == 0:
+        raise ValueError(
+            "the train dataloader has no batches; check that its dataset is not empty, and that "
+            "`drop_last` does not drop all of it"
+        )
+    return spec
+
+
+def check_epoch_length(state: State, duration: Time[int] | None) -> None:
+    """Refuse a duration in epochs when nobody knows how long an epoch is.
+
+    Args:
+        state: The state of the run; its loader must be set.
+        duration: How long to train.
+
+    Raises:
+        ValueError: If the loader is unsized; the error names the ways out.
+
+    Example:
+        >>> check_epoch_length.__name__
+        'check_epoch_length'
+    """
+    if duration is None or state.dataloader is None or state.dataloader_len is not None:
+        return
+    if duration.unit is TimeUnit.EPOCH:
+        raise ValueError(
+            f"max_duration={duration!s} counts epochs, but the train dataloader "
+            f"({type(state.dataloader).__name__}) does not say how long one is. Give the loader a "
+            f"`__len__`, give the duration in another unit such as '1000ba', or set "
+            f"`train_subset_num_batches`"
+        )
+
+
+def say_short_epoch(size: Any, batch_size: Any) -> None:
+    """Warn about a microbatch that no batch can fill.
+
+    Args:
+        size: Samples per microbatch.
+        batch_size: The loader's batch size, if it says one.
+
+    Example:
+        >>> say_short_epoch(None, 8)
+    """
+    if isinstance(size, int) and isinstance(batch_size, int) and size > batch_size:
+        warnings.warn(
+            f"device_train_microbatch_size={size} is larger than the loader's batch_size="
+            f"{batch_size}; each batch is one microbatch, and there are {batch_size} samples per "
+            f"update. Raise the loader's batch size for larger updates",
+            stacklevel=3,
+        )
+
+

@@ -1,0 +1,226 @@
+"""Evaluation: each set is passed over once, its metrics are computed and logged.
+
+Nothing of an evaluation is kept for resumption: an evaluation is whole or it did not happen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from composer.core.evaluator import Evaluator
+from composer.core.event import Event
+from composer.core.precision import autocast_factory
+from composer.core.timestamp import Timestamp
+from composer.trainer.metrics import metrics_device, original_model
+from composer.utils.iteration import map_collection
+
+if TYPE_CHECKING:
+    from composer.core.engine import Engine
+    from composer.core.logger import Logger
+    from composer.core.state import State
+    from composer.core.types import Batch
+
+__all__ = ["EvalLoop", "limited", "loader_in_use"]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def loader_in_use(
+    state: State, dataloader: Iterable[Any], label: str, num_batches: int = -1
+) -> Iterator[None]:
+    """Make a loader the one in use, and put the former back.
+
+    Args:
+        state: The state of the run.
+        dataloader: The loader.
+        label: Its label.
+        num_batches: Batches of one pass; -1 for all.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+        >>> with loader_in_use(state, [1, 2], "eval"):
+        ...     state.dataloader_label
+        'eval'
+    """
+    before = state.dataloader, state.dataloader_label, state.dataloader_len
+    batch, outputs = state.batch, state.outputs
+    state.set_dataloader(dataloader, label, num_batches)
+    try:
+        yield
+    finally:
+        state.set_dataloader(before[0], before[1], -1 if before[2] is None else before[2])
+        state.batch, state.outputs = batch, outputs
+
+
+def limited(batches: Iterable[Any], num_batches: int | None) -> Iterator[Any]:
+    """Yield at most some batches, without drawing one more.
+
+    Args:
+        batches: The batches.
+        num_batches: How many; ``None`` for all.
+
+    Yields:
+        The batches.
+
+    Example:
+        >>> list(limited([1, 2, 3], 2))
+        [1, 2]
+    """
+    if num_batches is None:
+        yield from batches
+        return
+    iterator = iter(batches)
+    for _ in range(num_batches):
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        yield batch
+
+
+class EvalLoop:
+    """Runs evaluation sets.
+
+    Args:
+        state: The state of the run.
+        engine: Dispatches the events.
+        logger: Where metrics are reported.
+
+    Example:
+        >>> EvalLoop.__name__
+        'EvalLoop'
+    """
+
+    def __init__(self, state: State, engine: Engine, logger: Logger) -> None:
+        self._state = state
+        self._engine = engine
+        self._logger = logger
+
+    def run_due(self, event: Event) -> bool:
+        """Run the state's evaluators that are due at an event.
+
+        Args:
+            event: The event.
+
+        Returns:
+            Whether any was.
+        """
+        state = self._state
+        due = [
+            evaluator
+            for evaluator in state.evaluators
+            if evaluator.eval_interval is not None and evaluator.eval_interval(state, event)
+        ]
+        if not due:
+            return False
+        with loader_in_use(state, due[0].dataloader.dataloader, due[0].label):
+            self._engine.run_event(Event.EVAL_BEFORE_ALL)
+        for evaluator in due:
+            self.run(evaluator)
+        with loader_in_use(state, due[-1].dataloader.dataloader, due[-1].label):
+            self._engine.run_event(Event.EVAL_AFTER_ALL)
+        return True
+
+    def run_standalone(
+        self, evaluators: Sequence[Evaluator], subset_num_batches: int | None
+    ) -> None:
+        """Run evaluators because the user asked.
+
+        Args:
+            evaluators: Which.
+            subset_num_batches: At most this many batches each; ``None`` for the evaluator's own.
+        """
+        self._engine.run_event(Event.EVAL_STANDALONE_START)
+        for evaluator in evaluators:
+            self.run(evaluator, subset_num_batches)
+        self._engine.run_event(Event.EVAL_STANDALONE_END)
+
+    def run(self, evaluator: Evaluator, subset_num_batches: int | None = None) -> None:
+        """Pass over one evaluation set and log its metrics.
+
+        Args:
+            evaluator: The set.
+            subset_num_batches: At most this many batches; ``None`` for the evaluator's own.
+        """
+        state, engine = self._state, self._engine
+        spec, label = evaluator.dataloader, evaluator.label
+        limit = subset_num_batches or evaluator.subset_num_batches or -1
+        model = original_model(state.model)
+        metrics = state.eval_metrics.get(label, {})
+        for metric in metrics.values():
+            metric.reset()
+        was_training = state.model.training
+        state.model.eval()
+        with loader_in_use(state, spec.dataloader, label, limit), torch.no_grad():
+            state.eval_timestamp = Timestamp()
+            self._set_epoch(spec.dataloader)
+            engine.run_event(Event.EVAL_START)
+            context = autocast_factory(state.precision, state.device.torch_type)
+            for batch in limited(spec.dataloader, None if limit == -1 else limit):
+                self._run_batch(evaluator, model, metrics, batch, context)
+            values = {f"metrics/{label}/{n}": m.compute() for n, m in metrics.items()}
+            if values:
+                self._logger.log_metrics(values, step=int(state.timestamp.batch))
+            engine.run_event(Event.EVAL_END)
+        state.model.train(was_training)
+        if int(state.eval_timestamp.batch) == 0:
+            log.warning(
+                "the evaluation set %r yielded no batches; its metrics say nothing", label
+            )
+
+    def _set_epoch(self, dataloader: Any) -> None:
+        """A distributed sampler gets the batch counter, so that shuffled sets differ in time."""
+        set_epoch = getattr(getattr(dataloader, "sampler", None), "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(int(self._state.timestamp.batch))
+
+    def _run_batch(
+        self,
+        evaluator: Evaluator,
+        model: Any,
+        metrics: dict[str, Any],
+        batch: Batch,
+        context: Any,
+    ) -> None:
+        state, run_event, spec = self._state, self._engine.run_event, evaluator.dataloader
+        if spec.batch_transforms is not None:
+            batch = spec.batch_transforms(batch)
+        samples = spec.get_num_samples_in_batch(batch)
+        state.batch = batch
+        run_event(Event.EVAL_BATCH_START)
+        size = evaluator.device_eval_microbatch_size
+        pieces = [state.batch] if size is None else spec.split_batch(state.batch, size)
+        for piece in pieces:
+            piece = state.device.batch_to_device(piece)
+            if spec.microbatch_transforms is not None:
+                piece = spec.microbatch_transforms(piece)
+            state.batch = piece
+            run_event(Event.EVAL_BEFORE_FORWARD)
+            with context():
+                state.outputs = model.eval_forward(state.batch)
+            run_event(Event.EVAL_AFTER_FORWARD)
+            outputs, piece = state.outputs, state.batch
+            if metrics and metrics_device(state) != state.device.torch_device:
+                outputs, piece = map_collection((outputs, piece), _to_host)
+            with context():
+                for metric in metrics.values():
+                    told = model.update_metric(piece, outputs, metric)
+                    if told is not None:
+                        state.metric_outputs = told
+        state.eval_timestamp = state.eval_timestamp.to_next_batch(samples=int(samples))
+        run_event(Event.EVAL_BATCH_END)
+
+
+def _to_host(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf

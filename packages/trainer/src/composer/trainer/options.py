@@ -1,0 +1,334 @@
+"""The trainer's arguments, parsed at the door.
+
+Keyword arguments are grouped into frozen dataclasses, and every rule that involves two of them is
+here, so that the rest of the trainer meets exact types and no contradictions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from composer.checkpoint.layout import IgnoreKeys
+from composer.core.event import Event
+from composer.core.model import ComposerModel
+from composer.core.state import State
+from composer.core.time import Time, TimeUnit
+from composer.utils import dist
+from composer.utils.iteration import ensure_tuple
+
+__all__ = [
+    "LoadOptions",
+    "SaveOptions",
+    "check_later_features",
+    "check_microbatch_size",
+    "check_model",
+    "check_optimizers",
+    "parse_duration",
+]
+
+Interval = str | int | Time[int] | Callable[[State, Event], bool]
+
+
+def parse_duration(duration: str | int | Time[int] | None, argument: str) -> Time[int] | None:
+    """Turn a duration into a time.
+
+    Args:
+        duration: An int (epochs), a time string or a time.
+        argument: Name of the argument, for the message.
+
+    Returns:
+        The time, or ``None``.
+
+    Raises:
+        ValueError: If it is not a time, is a share of the run, or is not positive.
+
+    Example:
+        >>> parse_duration("1h30m", "max_duration")
+        Time(5400, TimeUnit.SECOND)
+    """
+    if duration is None:
+        return None
+    try:
+        time = Time.from_input(duration, TimeUnit.EPOCH)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{argument}={duration!r}: {error}") from None
+    if time.unit is TimeUnit.DURATION:
+        raise ValueError(
+            f"{argument}={duration!r} is a share of itself; give epochs ('10ep'), batches "
+            f"('500ba'), samples ('5000sp'), tokens ('1e6tok') or wall clock ('1h30m')"
+        )
+    if time.value <= 0:
+        raise ValueError(f"{argument}={duration!r} must be positive")
+    return time
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is not a model of the trainer's kind.
+
+    Args:
+        model: What the user gave.
+
+    Raises:
+        TypeError: If it is not a ``ComposerModel``; the error names the wrappers.
+
+    Example:
+        >>> try:
+        ...     check_model(torch.nn.Linear(1, 1))
+        ... except TypeError as error:
+        ...     print("ComposerClassifier" in str(error))
+        True
+    """
+    if isinstance(model, ComposerModel):
+        return
+    if isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"model must be a ComposerModel, and {type(model).__name__} is a plain "
+            f"torch.nn.Module. Wrap it: `ComposerClassifier(model, num_classes=...)` from "
+            f"composer.models for classification, or subclass ComposerModel and define "
+            f"`forward(batch)` and `loss(outputs, batch)`"
+        )
+    raise TypeError(f"model must be a ComposerModel, not {model!r} of type {type(model).__name__}")
+
+
+def check_optimizers(optimizers: Any, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """Refuse optimizers that cannot train the model.
+
+    Args:
+        optimizers: What the user gave.
+        model: The model.
+
+    Returns:
+        The optimizers as a list of one, or an empty list for ``None``.
+
+    Raises:
+        TypeError: If one is not a torch optimizer.
+        NotImplementedError: If there are several.
+        ValueError: If it updates parameters that are not the model's, or none of them.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1)
+        >>> len(check_optimizers(torch.optim.SGD(model.parameters(), lr=0.1), model))
+        1
+    """
+    found = list(ensure_tuple(optimizers))
+    for optimizer in found:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"optimizers must be a torch.optim.Optimizer, not {optimizer!r} of type "
+                f"{type(optimizer).__name__}"
+            )
+    if len(found) > 1:
+        raise NotImplementedError(
+            f"optimizers holds {len(found)}; training with several comes with the exact trainer. "
+            f"Use one optimizer with several parameter groups"
+        )
+    own = {id(p) for p in model.parameters()}
+    for optimizer in found:
+        given = [p for group in optimizer.param_groups for p in group["params"]]
+        foreign = [p for p in given if id(p) not in own]
+        if foreign:
+            raise ValueError(
+                f"the {type(optimizer).__name__} updates {len(foreign)} of {len(given)} parameters "
+                f"that are not the model's (shapes {[tuple(p.shape) for p in foreign[:4]]}); make "
+                f"it with `model.parameters()` of the model that the trainer gets, after any "
+                f"change to that model"
+            )
+    return found
+
+
+def check_microbatch_size(
+    size: int | float | str | None, loader_batch_size: Any, argument: str
+) -> int | None:
+    """Turn a microbatch size into a number of samples.
+
+    Args:
+        size: What the user gave; ``None`` takes the loader's batch size.
+        loader_batch_size: The loader's, if it says one.
+        argument: Name of the argument, for the message.
+
+    Returns:
+        Samples per microbatch, or ``None`` for whole batches.
+
+    Raises:
+        NotImplementedError: For ``"auto"``.
+        ValueError: If it is not a positive whole number.
+
+    Example:
+        >>> check_microbatch_size(None, 32, "device_train_microbatch_size")
+        32
+    """
+    if size is None:
+        return loader_batch_size if isinstance(loader_batch_size, int) else None
+    if size == "auto":
+        raise NotImplementedError(
+            f"{argument}='auto' comes with automatic microbatching; give a number of samples"
+        )
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(
+            f"{argument} must be a positive whole number of samples, not {size!r}"
+        )
+    return size
+
+
+def check_later_features(
+    *, parallelism_config: Any, profiler: Any, precision_config: Any, ddp_sync_strategy: Any
+) -> None:
+    """Refuse arguments whose features are not there yet, by name.
+
+    Args:
+        parallelism_config: Sharding settings.
+        profiler: A profiler.
+        precision_config: Settings of the FP8 recipe.
+        ddp_sync_strategy: When gradients are synchronised over ranks.
+
+    Raises:
+        NotImplementedError: If one is given.
+
+    Example:
+        >>> check_later_features(
+        ...     parallelism_config=None, profiler=None, precision_config=None,
+        ...     ddp_sync_strategy=None,
+        ... )
+    """
+    if parallelism_config is not None:
+        raise NotImplementedError(
+            "parallelism_config (FSDP, tensor parallelism) comes with training on many ranks"
+        )
+    if dist.get_world_size() > 1:
+        raise NotImplementedError(
+            f"training on many ranks comes with a later release, and this is one of "
+            f"{dist.get_world_size()}; start one process"
+        )
+    if ddp_sync_strategy is not None:
+        raise NotImplementedError("ddp_sync_strategy comes with training on many ranks")
+    if profiler is not None:
+        raise NotImplementedError("profiler comes with the profiler")
+    if precision_config is not None:
+        raise NotImplementedError("precision_config comes with precision='amp_fp8'")
+
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """Where, when and what to save.
+
+    Attributes:
+        folder: Where; ``None`` for not at all.
+        filename: Name template of a checkpoint.
+        latest_filename: Name template of the link to the newest.
+        overwrite: Whether files of another run may be in the way.
+        interval: When.
+        weights_only: Whether to save the model only.
+        ignore_keys: What to leave out.
+        num_checkpoints_to_keep: How many to keep; -1 for all.
+        metrics: Whether to save the state of metrics.
+
+    Raises:
+        ValueError: If the options contradict each other.
+
+    Example:
+        >>> SaveOptions(folder="runs").filename
+        'ep{epoch}-ba{batch}-rank{rank}.pt'
+    """
+
+    folder: str | None = None
+    filename: str = "ep{epoch}-ba{batch}-rank{rank}.pt"
+    latest_filename: str | None = "latest-rank{rank}.pt"
+    overwrite: bool = False
+    interval: Interval = "1ep"
+    weights_only: bool = False
+    ignore_keys: IgnoreKeys = None
+    num_checkpoints_to_keep: int = -1
+    metrics: bool = False
+
+    def __post_init__(self) -> None:
+        if self.folder is not None:
+            object.__setattr__(self, "folder", str(self.folder))
+        compressed = (".tar", ".tgz", ".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".xz", ".zst")
+        if Path(self.filename).suffix in compressed:
+            raise NotImplementedError(
+                f"save_filename={self.filename!r}: compressed checkpoints come with the exact "
+                f"trainer; use the suffix .pt"
+            )
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What to load and how.
+
+    Attributes:
+        path: Path or URI; ``None`` for nothing.
+        object_store: Where to look, if ``path`` is not a path or URI of its own.
+        weights_only: Whether to restore the model only.
+        strict_model_weights: Whether the model's keys must match exactly.
+        progress_bar: Whether to show the progress of a download.
+        ignore_keys: What to leave out.
+        exclude_algorithms: Algorithms that must not be applied again.
+        overrides: Optimizer settings that the script decides.
+        autoresume: Whether to continue this run's newest checkpoint if there is one.
+
+    Example:
+        >>> LoadOptions(path="a.pt").strict_model_weights
+        True
+    """
+
+    path: str | None = None
+    object_store: Any = None
+    weights_only: bool = False
+    strict_model_weights: bool = True
+    progress_bar: bool = True
+    ignore_keys: IgnoreKeys = None
+    exclude_algorithms: Sequence[str] = field(default_factory=tuple)
+    overrides: Sequence[str] = field(default_factory=tuple)
+    autoresume: bool = False
+
+    def check(self, save: SaveOptions, *, run_name_given: bool) -> None:
+        """Refuse autoresume without what it needs.
+
+        Args:
+            save: Where this run saves.
+            run_name_given: Whether the user named the run.
+
+        Raises:
+            ValueError: If something is missing; all of it is named.
+
+        Example:
+            >>> LoadOptions().check(SaveOptions(), run_name_given=False)
+        """
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+        if not self.autoresume:
+            return
+        missing = []
+        if save.folder is None:
+            missing.append("save_folder")
+        if save.latest_filename is None:
+            missing.append("save_latest_filename")
+        if not run_name_given:
+            missing.append("run_name (or the environment variable COMPOSER_RUN_NAME)")
+        if save.weights_only:
+            missing.append("save_weights_only=False")
+        if missing:
+            raise ValueError(
+                f"autoresume=True continues this run's own checkpoints, which needs "
+                f"{', '.join(missing)}"
+            )
+
+    def for_autoresume(self) -> LoadOptions:
+        """Return the options for a checkpoint of this very run, which is restored whole.
+
+        Returns:
+            The options without weights-only, ignored keys and excluded algorithms.
+
+        Example:
+            >>> LoadOptions(weights_only=True).for_autoresume().weights_only
+            False
+        """
+        return dataclasses.replace(
+            self, weights_only=False, ignore_keys=None, exclude_algorithms=(), object_store=None
+        )

@@ -1,0 +1,799 @@
+"""The trainer's public face: it assembles the parts and hands the work to them."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+import torch
+
+from composer.checkpoint.layout import IgnoreKeys
+from composer.checkpoint.save import save_checkpoint
+from composer.core.algorithm import Algorithm
+from composer.core.callback import Callback
+from composer.core.data_spec import DataSpec, ensure_data_spec
+from composer.core.engine import Engine
+from composer.core.evaluator import Evaluator
+from composer.core.event import Event
+from composer.core.logger import Logger, LoggerDestination
+from composer.core.model import ComposerModel
+from composer.core.ordering import AlgorithmPass
+from composer.core.precision import Precision, _validate_precision, ensure_precision
+from composer.core.state import State
+from composer.core.time import Time, TimeUnit
+from composer.core.timestamp import Timestamp
+from composer.core.types import Batch
+from composer.devices import Device, get_device
+from composer.trainer import assemble
+from composer.trainer.data import TrainData
+from composer.trainer.evaluation import EvalLoop
+from composer.trainer.loop import TrainLoop
+from composer.trainer.metrics import metrics_to_device
+from composer.trainer.options import (
+    LoadOptions,
+    SaveOptions,
+    check_later_features,
+    check_microbatch_size,
+    check_model,
+    check_optimizers,
+    parse_duration,
+)
+from composer.trainer.prediction import predict
+from composer.trainer.resume import Resumption, resume
+from composer.trainer.schedules import Schedules, scale_duration
+from composer.trainer.step import TrainStep
+from composer.utils import dist
+from composer.utils.reproducibility import (
+    configure_deterministic_mode,
+    get_random_seed,
+    load_rng_state,
+    seed_all,
+)
+
+if TYPE_CHECKING:
+    from torch.optim.lr_scheduler import LRScheduler
+
+    from composer.callbacks.checkpoint_saver import CheckpointSaver
+    from composer.optim.scheduler import ComposerScheduler
+
+__all__ = ["Trainer"]
+
+log = logging.getLogger(__name__)
+
+Loader = Iterable[Batch] | DataSpec | dict[str, Any]
+Interval = int | str | Time[int] | Callable[[State, Event], bool]
+
+
+class Trainer:
+    """Trains, evaluates and runs a model, and lets algorithms and callbacks change how.
+
+    Args:
+        model: The model.
+        train_dataloader: Batches to train on: an iterable, a ``DataSpec``, or a dictionary of its
+            arguments. May be given to :meth:`fit` instead.
+        train_dataloader_label: Its label; training metrics are logged under it.
+        train_subset_num_batches: Batches per epoch; -1 for all.
+        spin_dataloaders: Whether a resumed epoch goes on where it was; else it starts over.
+        max_duration: How long to train: an int (epochs), a time string such as ``"10ep"``,
+            ``"500ba"`` or ``"1h30m"``, or a ``Time``.
+        algorithms: Methods that change training, or names of plugins.
+        algorithm_passes: Further passes that order algorithms: ``(algorithms, event) ->
+            algorithms``, each alone or with an index.
+        optimizers: The optimizer; ``DecoupledSGDW`` with a learning rate of 0.1 by default.
+        schedulers: Learning rate schedules of ``composer.optim``, functions of the state, or
+            torch's.
+        scale_schedule_ratio: Stretches or shrinks schedule and duration together.
+        step_schedulers_every_batch: Whether schedulers step at every batch rather than every
+            epoch; by default at every epoch if any is torch's, else at every batch.
+        eval_dataloader: What to evaluate on: an iterable, a ``DataSpec``, an ``Evaluator``, or a
+            sequence of them.
+        eval_interval: When to evaluate; 0 for never.
+        eval_subset_num_batches: At most this many batches per evaluation; -1 for all.
+        callbacks: Observers, or names of plugins.
+        loggers: Destinations of metrics, or names of plugins.
+        run_name: Name of the run; made up if neither given nor in the environment.
+        progress_bar: Whether to show a progress bar.
+        log_to_console: Whether to print metrics.
+        console_stream: Where to: ``"stdout"``, ``"stderr"`` or a text stream.
+        console_log_interval: How often the console prints.
+        log_traces: Whether bar and console print which algorithms ran.
+        auto_log_hparams: Whether to log the arguments of this constructor.
+        load_path: Checkpoint to start from.
+        load_object_store: Where to find it, if ``load_path`` is not a path or URI of its own.
+        load_weights_only: Whether to restore the model only.
+        load_strict_model_weights: Whether the model's keys must match exactly.
+        load_progress_bar: Whether to show the progress of a download.
+        load_ignore_keys: Parts of the checkpoint to leave out: patterns such as
+            ``"state/optimizers"``, or a function that edits it.
+        load_exclude_algorithms: Algorithms of the checkpoint that must not be applied again.
+        save_folder: Where to save checkpoints; ``None`` for nowhere.
+        save_filename: Name template of a checkpoint.
+        save_latest_filename: Name template of the link to the newest; ``None`` for none.
+        save_overwrite: Whether files of another run may be in the way.
+        save_interval: When to save.
+        save_weights_only: Whether to save the model only.
+        save_ignore_keys: Parts to leave out, as for ``load_ignore_keys``.
+        save_num_checkpoints_to_keep: How many checkpoints to keep; -1 for all.
+        save_metrics: Whether checkpoints hold the state of metrics.
+        autoresume: Whether to continue this run's newest checkpoint if there is one; needs
+            ``save_folder``, ``save_latest_filename`` and ``run_name``.
+        parallelism_config: Sharding settings.
+        device: ``"cpu"``, ``"gpu"``, ``"mps"`` or a ``Device``; the GPU if there is one.
+        precision: ``"fp32"``, ``"amp_fp16"`` or ``"amp_bf16"``, or short ``"amp"`` and
+            ``"bf16"``; ``"amp_fp16"`` on a GPU by default, else ``"fp32"``.
+        precision_config: Settings of the FP8 recipe.
+        device_train_microbatch_size: Samples per forward and backward pass; the loader's batch
+            size by default. The update does not depend on it.
+        accumulate_train_batch_on_tokens: Whether microbatches are weighted by their
+            loss-generating tokens instead of their samples.
+        seed: Seed of rank zero; made up if not given.
+        deterministic_mode: Whether torch may use deterministic algorithms only.
+        dist_timeout: Timeout of the process group in seconds.
+        ddp_sync_strategy: When gradients are synchronised over ranks.
+        profiler: A profiler.
+        python_log_level: Level of the library's log messages, such as ``"INFO"``.
+        compile_config: Arguments for ``torch.compile``; ``{}`` for its defaults, ``None`` for no
+            compilation.
+        load_overrides: Optimizer settings, such as ``"lr"``, that this script decides when a
+            checkpoint stores others.
+
+    Raises:
+        TypeError: If the model, an optimizer, an algorithm, a callback or a logger is of the wrong
+            kind.
+        ValueError: If arguments contradict each other or cannot be understood.
+        NotImplementedError: If an argument asks for something that a later release brings.
+
+    Example:
+        >>> from composer.models import ComposerClassifier
+        >>> model = ComposerClassifier(torch.nn.Linear(4, 2), num_classes=2)
+        >>> data = [(torch.randn(8, 4), torch.randint(0, 2, (8,))) for _ in range(3)]
+        >>> trainer = Trainer(
+        ...     model=model,
+        ...     train_dataloader=data,
+        ...     max_duration="2ep",
+        ...     optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        ...     progress_bar=False,
+        ... )
+        >>> trainer.fit()
+        >>> int(trainer.state.timestamp.batch)
+        6
+        >>> trainer.close()
+    """
+
+    # What a user reads
+    state: State
+    logger: Logger
+    engine: Engine
+    # What stays from construction to the end
+    _data: TrainData | None
+    _schedules: Schedules
+    _evaluation: EvalLoop
+    _saver: CheckpointSaver | None
+    _resumption: Resumption | None
+
+    def __init__(
+        self,
+        *,
+        model: ComposerModel,
+        train_dataloader: Loader | None = None,
+        train_dataloader_label: str = "train",
+        train_subset_num_batches: int = -1,
+        spin_dataloaders: bool = True,
+        max_duration: int | str | Time[int] | None = None,
+        algorithms: Algorithm | str | Sequence[Algorithm | str] | None = None,
+        algorithm_passes: AlgorithmPass
+        | tuple[AlgorithmPass, int]
+        | Sequence[AlgorithmPass | tuple[AlgorithmPass, int]]
+        | None = None,
+        optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+        schedulers: ComposerScheduler
+        | LRScheduler
+        | Callable[[State], float]
+        | Sequence[ComposerScheduler | LRScheduler | Callable[[State], float]]
+        | None = None,
+        scale_schedule_ratio: float = 1.0,
+        step_schedulers_every_batch: bool | None = None,
+        eval_dataloader: Loader | Evaluator | Sequence[Any] | None = None,
+        eval_interval: Interval = 1,
+        eval_subset_num_batches: int = -1,
+        callbacks: Callback | str | Sequence[Callback | str] | None = None,
+        loggers: LoggerDestination | str | Sequence[LoggerDestination | str] | None = None,
+        run_name: str | None = None,
+        progress_bar: bool = True,
+        log_to_console: bool = False,
+        console_stream: str | TextIO = "stderr",
+        console_log_interval: int | str | Time[int] = "1ba",
+        log_traces: bool = False,
+        auto_log_hparams: bool = False,
+        load_path: str | None = None,
+        load_object_store: Any = None,
+        load_weights_only: bool = False,
+        load_strict_model_weights: bool = True,
+        load_progress_bar: bool = True,
+        load_ignore_keys: IgnoreKeys = None,
+        load_exclude_algorithms: list[str] | None = None,
+        save_folder: str | None = None,
+        save_filename: str = "ep{epoch}-ba{batch}-rank{rank}.pt",
+        save_latest_filename: str | None = "latest-rank{rank}.pt",
+        save_overwrite: bool = False,
+        save_interval: Interval = "1ep",
+        save_weights_only: bool = False,
+        save_ignore_keys: IgnoreKeys = None,
+        save_num_checkpoints_to_keep: int = -1,
+        save_metrics: bool = False,
+        autoresume: bool = False,
+        parallelism_config: Any = None,
+        device: str | Device | None = None,
+        precision: str | Precision | None = None,
+        precision_config: dict[str, Any] | None = None,
+        device_train_microbatch_size: int | float | str | None = None,
+        accumulate_train_batch_on_tokens: bool = False,
+        seed: int | None = None,
+        deterministic_mode: bool = False,
+        dist_timeout: float = 300.0,
+        ddp_sync_strategy: str | None = None,
+        profiler: Any = None,
+        python_log_level: str | None = None,
+        compile_config: dict[str, Any] | None = None,
+        load_overrides: Sequence[str] = (),
+    ) -> None:
+        self.auto_log_hparams = auto_log_hparams
+        self.local_hparams = self._hparams(locals()) if auto_log_hparams else {}
+
+        # 1. Everything that can be refused is refused before anything is built.
+        assemble.configure_python_logging(python_log_level)
+        model, forward = _unwrap_compiled(model)
+        check_model(model)
+        check_later_features(
+            parallelism_config=parallelism_config,
+            profiler=profiler,
+            precision_config=precision_config,
+            ddp_sync_strategy=ddp_sync_strategy,
+        )
+        duration = parse_duration(max_duration, "max_duration")
+        if scale_schedule_ratio <= 0:
+            raise ValueError(f"scale_schedule_ratio must be positive, not {scale_schedule_ratio}")
+        if scale_schedule_ratio != 1.0 and schedulers is None:
+            raise ValueError("scale_schedule_ratio needs schedulers")
+        name, name_given = assemble.run_name(run_name)
+        saving = SaveOptions(
+            folder=save_folder,
+            filename=save_filename,
+            latest_filename=save_latest_filename,
+            overwrite=save_overwrite or autoresume,
+            interval=save_interval,
+            weights_only=save_weights_only,
+            ignore_keys=save_ignore_keys,
+            num_checkpoints_to_keep=save_num_checkpoints_to_keep,
+            metrics=save_metrics,
+        )
+        loading = LoadOptions(
+            path=load_path,
+            object_store=load_object_store,
+            weights_only=load_weights_only,
+            strict_model_weights=load_strict_model_weights,
+            progress_bar=load_progress_bar,
+            ignore_keys=load_ignore_keys,
+            exclude_algorithms=tuple(load_exclude_algorithms or ()),
+            overrides=tuple(load_overrides),
+            autoresume=autoresume,
+        )
+        loading.check(saving, run_name_given=name_given)
+
+        # 2. Device, precision, seed.
+        self._device = get_device(device)
+        if precision is None:
+            precision = Precision.AMP_FP16 if self._device.name == "gpu" else Precision.FP32
+        precision = ensure_precision(precision)
+        _validate_precision(precision, self._device)
+        assemble.say_slow_precision(precision, self._device)
+        seed_given = seed is not None
+        seeds = [get_random_seed() if seed is None else seed]
+        dist.broadcast_object_list(seeds)
+        seed_all((seeds[0] + dist.get_global_rank()) % 2**32)
+        if deterministic_mode:
+            configure_deterministic_mode()
+
+        # 3. Model and optimizer.
+        found_optimizers = check_optimizers(optimizers, model)
+        if optimizers is None:
+            found_optimizers = assemble.default_optimizer(model)
+        model = self._device.module_to_device(model)
+        found_optimizers = [self._device.optimizer_to_device(o) for o in found_optimizers]
+
+        # 4. State, loggers, callbacks, engine.
+        destinations = assemble.destinations(
+            loggers,
+            progress_bar=progress_bar,
+            log_to_console=log_to_console,
+            console_stream=console_stream,
+            console_log_interval=console_log_interval,
+            log_traces=log_traces,
+        )
+        observers = assemble.callbacks(callbacks)
+        self._saver = assemble.saver(saving)
+        if self._saver is not None:
+            observers.append(self._saver)
+        self.state = State(
+            model=model,
+            rank_zero_seed=seeds[0],
+            run_name=name,
+            device=self._device,
+            precision=precision,
+            optimizers=found_optimizers,
+            save_metrics=save_metrics,
+            algorithms=assemble.algorithms(algorithms),
+            callbacks=[*destinations, *observers],
+        )
+        self.state.scaler = assemble.make_scaler(precision, self._device, found_optimizers)
+        self.logger = Logger(self.state, destinations)
+        self.engine = Engine(self.state, self.logger, algorithm_passes)
+        model.logger = self.logger
+        self.engine.run_event(Event.INIT)
+        self.logger.log_hyperparameters(self._run_facts())
+        if self.local_hparams:
+            self.logger.log_hyperparameters(self.local_hparams)
+
+        # 5. Metrics, evaluation, training data.
+        self.state.train_metrics = metrics_to_device(
+            _fresh(model.get_metrics(is_train=True)), self.state
+        )
+        self._evaluation = EvalLoop(self.state, self.engine, self.logger)
+        self._eval_settings = (eval_interval, eval_subset_num_batches)
+        self.state.evaluators = assemble.evaluators(
+            self.state,
+            eval_dataloader,
+            interval=eval_interval,
+            subset_num_batches=eval_subset_num_batches,
+        )
+        self._spin_dataloaders = spin_dataloaders
+        self._data = None
+        self._on_tokens = accumulate_train_batch_on_tokens
+        self._forward = forward
+        self._microbatch_size = device_train_microbatch_size
+        check_microbatch_size(device_train_microbatch_size, None, "device_train_microbatch_size")
+        self.state.max_duration = duration
+        if duration is not None:
+            self.state.max_duration = scale_duration(duration, scale_schedule_ratio)
+        if train_dataloader is not None:
+            self._set_train_data(train_dataloader, train_dataloader_label, train_subset_num_batches)
+            assemble.check_epoch_length(self.state, self.state.max_duration)
+
+        # 6. Schedulers, once duration and data are there; else they wait for `fit`.
+        self._pending_schedulers: Any = schedulers
+        self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
+        self._schedules = Schedules(self.state, None)
+        if train_dataloader is not None and duration is not None:
+            self._compile_schedulers()
+
+        # 7. Resumption, then random streams as if the run had just begun.
+        self._relative_fit_refused = autoresume
+        self.engine.run_event(Event.BEFORE_LOAD)
+        self._resumption = resume(
+            self.state, self.logger, loading, saving, seed_given=seed_given
+        )
+        if self._resumption is not None:
+            self._schedules.refresh()
+            self._give_position_to_data()
+        self.engine.run_event(Event.AFTER_LOAD)
+        seed_all(self.state.seed % 2**32)
+        if compile_config is not None and self._forward is None:
+            self.state.model.compile(**compile_config)
+
+    # ---- set-up that `fit` repeats ------------------------------------------------------------
+
+    @staticmethod
+    def _hparams(arguments: dict[str, Any]) -> dict[str, Any]:
+        from composer.utils.hparams import extract_hparams
+
+        return extract_hparams({k: v for k, v in arguments.items() if k != "self"})
+
+    def _run_facts(self) -> dict[str, Any]:
+        from importlib import metadata
+
+        facts: dict[str, Any] = {
+            "composer_version": metadata.version("composer-core"),
+            "num_nodes": dist.get_world_size() // dist.get_local_world_size(),
+            f"num_{self._device.name}s_per_node": dist.get_local_world_size(),
+            "rank_zero_seed": self.state.rank_zero_seed,
+        }
+        for algorithm in self.state.algorithms:
+            facts[f"enabled_algorithms/{type(algorithm).__name__}"] = True
+        return facts
+
+    def _set_train_data(self, given: Loader, label: str, subset_num_batches: int | None) -> None:
+        spec = assemble.set_train_data(
+            self.state, given, label=label, subset_num_batches=subset_num_batches
+        )
+        batch_size = getattr(spec.dataloader, "batch_size", None)
+        assemble.say_short_epoch(self._microbatch_size, batch_size)
+        self.state.device_train_microbatch_size = check_microbatch_size(
+            self._microbatch_size, batch_size, "device_train_microbatch_size"
+        )
+        self._data = TrainData(spec, self.state)
+        self.state.dataset_state = self._data
+        self._give_position_to_data()
+
+    def _give_position_to_data(self) -> None:
+        """A position that was loaded before the data was there waits for it."""
+        position = self.state.dataset_resumption
+        if position and self._data is not None:
+            self._data.load_state_dict(position)
+            self.state.dataset_resumption = {}
+
+    def _compile_schedulers(self) -> None:
+        ratio, every_batch = self._schedule_settings
+        self._schedules = Schedules(
+            self.state, self._pending_schedulers, ratio=ratio, every_batch=every_batch
+        )
+        self._pending_schedulers = None
+
+    # ---- training -----------------------------------------------------------------------------
+
+    def fit(
+        self,
+        *,
+        train_dataloader: Loader | None = None,
+        train_dataloader_label: str = "train",
+        train_subset_num_batches: int | None = None,
+        spin_dataloaders: bool | None = None,
+        duration: int | str | Time[int] | None = None,
+        reset_time: bool = False,
+        schedulers: ComposerScheduler
+        | LRScheduler
+        | Callable[[State], float]
+        | Sequence[ComposerScheduler | LRScheduler | Callable[[State], float]]
+        | None = None,
+        scale_schedule_ratio: float = 1.0,
+        step_schedulers_every_batch: bool | None = None,
+        eval_dataloader: Loader | Evaluator | Sequence[Any] | None = None,
+        eval_subset_num_batches: int = -1,
+        eval_interval: Interval = 1,
+        device_train_microbatch_size: int | float | str | None = None,
+        precision: str | Precision | None = None,
+    ) -> None:
+        """Train until the maximum duration is reached.
+
+        Args:
+            train_dataloader: Replaces the training data.
+            train_dataloader_label: Its label.
+            train_subset_num_batches: Batches per epoch; -1 for all.
+            spin_dataloaders: Whether a started epoch goes on where it was.
+            duration: How much more to train than now.
+            reset_time: Whether to set the clock to zero first; weights, optimizer state and torch
+                schedulers stay.
+            schedulers: Replace the schedulers.
+            scale_schedule_ratio: Stretches or shrinks schedule and duration together.
+            step_schedulers_every_batch: Whether schedulers step at every batch.
+            eval_dataloader: Replaces the evaluation data.
+            eval_subset_num_batches: At most this many batches per evaluation; -1 for all.
+            eval_interval: When to evaluate.
+            device_train_microbatch_size: Samples per forward and backward pass.
+            precision: Replaces the precision.
+
+        Raises:
+            ValueError: If there is nothing to train on or no training left to do, or arguments
+                contradict each other.
+
+        Example:
+            >>> Trainer.fit.__name__
+            'fit'
+        """
+        state = self.state
+        if scale_schedule_ratio != 1.0 and schedulers is None:
+            raise ValueError("scale_schedule_ratio needs schedulers")
+        if step_schedulers_every_batch is not None and schedulers is None:
+            raise ValueError("step_schedulers_every_batch needs schedulers")
+        if not state.optimizers:
+            raise ValueError(
+                "the model has no parameters and the trainer no optimizer, so there is nothing to "
+                "train; it can evaluate and predict"
+            )
+        if device_train_microbatch_size is not None:
+            self._microbatch_size = device_train_microbatch_size
+        if train_dataloader is not None:
+            self._set_train_data(train_dataloader, train_dataloader_label, train_subset_num_batches)
+        elif self._data is None:
+            raise ValueError(
+                "there is no training data; pass train_dataloader to the trainer or to fit"
+            )
+        else:
+            self._restate_data(train_dataloader_label, train_subset_num_batches)
+        data = self._data
+        assert data is not None
+        if reset_time:
+            state.timestamp = Timestamp()
+            state.previous_timestamp = None
+        self._set_duration(duration, scale_schedule_ratio)
+        if self._nothing_left():
+            return
+        if schedulers is not None:
+            self._pending_schedulers = schedulers
+            self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
+        if self._pending_schedulers is not None:
+            self._compile_schedulers()
+        if eval_dataloader is not None:
+            state.evaluators = assemble.evaluators(
+                state,
+                eval_dataloader,
+                interval=eval_interval,
+                subset_num_batches=eval_subset_num_batches,
+            )
+        if precision is not None:
+            self._set_precision(precision)
+        loop = TrainLoop(
+            state,
+            self.engine,
+            self.logger,
+            data=data,
+            step=TrainStep(
+                state,
+                self.engine,
+                data.spec,
+                on_tokens=self._on_tokens,
+                forward=self._forward,
+            ),
+            schedules=self._schedules,
+            evaluation=self._evaluation,
+            spin=self._spin_dataloaders if spin_dataloaders is None else spin_dataloaders,
+            restore_random_state=self._take_random_state(),
+        )
+        loop.run()
+        for optimizer in state.optimizers:
+            optimizer.zero_grad()
+
+    def _restate_data(self, label: str, subset_num_batches: int | None) -> None:
+        """Make the training loader the one in use again, after an evaluation or prediction."""
+        state, data = self.state, self._data
+        assert data is not None
+        length: Any = state.dataloader_len if state.dataloader is data.loader else None
+        if subset_num_batches is not None:
+            assemble.check_subset(subset_num_batches, "train_subset_num_batches")
+            length = subset_num_batches
+        if state.dataloader is not data.loader or subset_num_batches is not None:
+            state.set_dataloader(data.loader, state.dataloader_label or label)
+            if length is not None:
+                state.dataloader_len = length
+        state.device_train_microbatch_size = check_microbatch_size(
+            self._microbatch_size,
+            getattr(data.loader, "batch_size", None),
+            "device_train_microbatch_size",
+        )
+
+    def _set_duration(self, duration: int | str | Time[int] | None, ratio: float) -> None:
+        state = self.state
+        more = parse_duration(duration, "duration")
+        if more is not None:
+            if self._relative_fit_refused:
+                raise ValueError(
+                    f"fit(duration={duration!r}) trains that much more than now, so with "
+                    f"autoresume=True each restart would train longer; pass the whole length as "
+                    f"Trainer(max_duration=...)"
+                )
+            state.max_duration = state.timestamp.get(more.unit) + scale_duration(more, ratio)
+        elif ratio != 1.0 and state.max_duration is not None:
+            state.max_duration = scale_duration(state.max_duration, ratio)
+        if state.max_duration is None:
+            raise ValueError(
+                "how long to train is not known; pass max_duration to the trainer or duration to "
+                "fit"
+            )
+        assemble.check_epoch_length(state, state.max_duration)
+
+    def _nothing_left(self) -> bool:
+        """Whether the run is finished already; an error unless it was resumed as finished."""
+        state = self.state
+        total = state.max_duration
+        assert total is not None
+        if state.timestamp.count(total.unit) < total.value:
+            return False
+        if self._resumption is not None:
+            log.warning(
+                "run %s is finished: %s stands at %s of max_duration=%s, so there is nothing to "
+                "train",
+                state.run_name,
+                self._resumption.path,
+                state.timestamp.get(total.unit),
+                total,
+            )
+            return True
+        raise ValueError(
+            f"no training would happen: the run stands at {state.timestamp.get(total.unit)!s} of "
+            f"max_duration={total!s}. Pass fit(duration=...) to train on, or fit(reset_time=True) "
+            f"to start the clock over"
+        )
+
+    def _set_precision(self, precision: str | Precision) -> None:
+        precision = ensure_precision(precision)
+        _validate_precision(precision, self._device)
+        assemble.say_slow_precision(precision, self._device)
+        self.state.precision = precision
+        self.state.scaler = assemble.make_scaler(precision, self._device, self.state.optimizers)
+
+    def _take_random_state(self) -> Callable[[], None] | None:
+        """The random streams of the checkpoint, to be restored once, as the last thing."""
+        resumption = self._resumption
+        if resumption is None or resumption.random_states is None:
+            return None
+        states = resumption.random_states
+        self._resumption = Resumption(resumption.path, None, resumption.automatic)
+        return lambda: load_rng_state(states)
+
+    # ---- evaluation and prediction ------------------------------------------------------------
+
+    def eval(
+        self,
+        eval_dataloader: Loader | Evaluator | Sequence[Any] | None = None,
+        subset_num_batches: int = -1,
+    ) -> None:
+        """Evaluate now; results are in ``state.eval_metrics`` and in the logs.
+
+        Args:
+            eval_dataloader: What to evaluate on; the trainer's evaluation data by default.
+            subset_num_batches: At most this many batches; -1 for each set's own number.
+
+        Raises:
+            ValueError: If there is nothing to evaluate on.
+
+        Example:
+            >>> Trainer.eval.__name__
+            'eval'
+        """
+        assemble.check_subset(subset_num_batches, "subset_num_batches")
+        state = self.state
+        known = list(state.evaluators)
+        if eval_dataloader is None:
+            chosen = known
+        else:
+            chosen = assemble.evaluators(
+                state,
+                eval_dataloader,
+                interval=self._eval_settings[0],
+                subset_num_batches=-1,
+            )
+            replaced = {e.label for e in chosen} & {e.label for e in known}
+            if replaced:
+                warnings.warn(
+                    f"the evaluation sets {sorted(replaced)} have labels that the trainer's own "
+                    f"sets have too, whose metrics are overwritten; give them other labels",
+                    stacklevel=2,
+                )
+        if not chosen:
+            raise ValueError(
+                "there is nothing to evaluate on; pass eval_dataloader to the trainer or to eval"
+            )
+        state.evaluators = [*(e for e in known if e not in chosen), *chosen]
+        try:
+            self._evaluation.run_standalone(
+                chosen, None if subset_num_batches == -1 else subset_num_batches
+            )
+        finally:
+            state.evaluators = known
+
+    def predict(
+        self,
+        dataloader: Loader,
+        subset_num_batches: int = -1,
+        *,
+        return_outputs: bool = True,
+    ) -> list[Any]:
+        """Run the model's ``forward`` over data, without gradients.
+
+        Args:
+            dataloader: The data.
+            subset_num_batches: At most this many batches; -1 for all.
+            return_outputs: Whether to keep the outputs.
+
+        Returns:
+            One output per batch, on the host; empty if they are not kept.
+
+        Example:
+            >>> Trainer.predict.__name__
+            'predict'
+        """
+        assemble.check_subset(subset_num_batches, "subset_num_batches")
+        return predict(
+            self.state,
+            self.engine,
+            ensure_data_spec(dataloader),
+            subset_num_batches=subset_num_batches,
+            return_outputs=return_outputs,
+        )
+
+    # ---- saving and the end -------------------------------------------------------------------
+
+    @property
+    def saved_checkpoints(self) -> list[str]:
+        """Paths of the checkpoints that this run keeps, oldest first."""
+        return [] if self._saver is None else self._saver.saved_checkpoints
+
+    def save_checkpoint(
+        self, name: str = "ep{epoch}-ba{batch}-rank{rank}", *, weights_only: bool = False
+    ) -> str | None:
+        """Write a checkpoint of this moment.
+
+        Args:
+            name: Path template.
+            weights_only: Whether to save the model only.
+
+        Returns:
+            The path, or ``None`` on ranks that do not write.
+
+        Example:
+            >>> Trainer.save_checkpoint.__name__
+            'save_checkpoint'
+        """
+        return save_checkpoint(self.state, name, weights_only=weights_only)
+
+    def save_checkpoint_to_save_folder(self) -> None:
+        """Write a checkpoint of this moment through the configured saver.
+
+        Raises:
+            ValueError: If the trainer has no ``save_folder``.
+
+        Example:
+            >>> Trainer.save_checkpoint_to_save_folder.__name__
+            'save_checkpoint_to_save_folder'
+        """
+        if self._saver is None:
+            raise ValueError("the trainer has no save_folder, so there is none to save to")
+        self._saver.save(self.state, self.logger)
+
+    def export_for_inference(
+        self,
+        save_format: str,
+        save_path: str,
+        save_object_store: Any = None,
+        sample_input: Any = None,
+        transforms: Any = None,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> None:
+        """Export the model for inference.
+
+        Args:
+            save_format: Format to export to.
+            save_path: Where to.
+            save_object_store: Store to upload to.
+            sample_input: Example input.
+            transforms: Transformations before export.
+            input_names: Names of the inputs.
+            output_names: Names of the outputs.
+
+        Raises:
+            NotImplementedError: Always, for now.
+
+        Example:
+            >>> Trainer.export_for_inference.__name__
+            'export_for_inference'
+        """
+        raise NotImplementedError(
+            "export_for_inference comes with the export formats of composer-models; until then "
+            "save weights with save_checkpoint(weights_only=True)"
+        )
+
+    def close(self) -> None:
+        """Close loggers and callbacks; called at the end of the process if it was not before.
+
+        Example:
+            >>> Trainer.close.__name__
+            'close'
+        """
+        self.engine.close()
+        dist.barrier()
+
+
+def _fresh(metrics: dict[str, Any]) -> dict[str, Any]:
+    import copy
+
+    return copy.deepcopy(metrics)
+
+
+def _unwrap_compiled(model: Any) -> tuple[Any, Any]:
+    """Take a model out of ``torch.compile``'s wrapper, keeping what computes its outputs."""
+    original = getattr(model, "_orig_mod", None)
+    if isinstance(original, ComposerModel):
+        return original, model
+    return model, None
