@@ -1,8 +1,8 @@
 """Each package works with nothing but what it declares.
 
 The wheels of a set are installed into a folder of their own, and a fresh interpreter sees that
-folder and the third-party packages, but none of the editable packages of this environment: `-S`
-keeps the `.pth` files out, `-P` the working folder.
+folder and links to the third-party packages, but neither the code nor the metadata of the editable
+packages of this environment: `-S` keeps the `.pth` files out, `-P` the working folder.
 """
 
 from __future__ import annotations
@@ -41,8 +41,19 @@ def make_island(folder: Path, wheels: Mapping[str, Path], *names: str) -> Path:
     return folder
 
 
+def link_third_party(folder: Path) -> Path:
+    """Link to what is installed here beside our own packages, instead of a second torch."""
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not entry.name.startswith(("composer", "_composer", "pip")):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 def run_on(island: Path, code: str, *, cwd: Path) -> str:
-    packages = sysconfig.get_paths()["purelib"]
+    packages = cwd / "third-party"
+    if not packages.exists():
+        packages.mkdir()
+        link_third_party(packages)
     done = subprocess.run(
         [sys.executable, "-P", "-S", "-W", "error::PendingDeprecationWarning", "-c", code],
         env={**os.environ, "PYTHONPATH": f"{island}{os.pathsep}{packages}"},
@@ -216,11 +227,7 @@ def test_pip_resolves_and_installs_everything(wheels: Mapping[str, Path], tmp_pa
         capture_output=True,
         text=True,
     )
-    target = Path(found.stdout.strip())
-    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        # Links instead of a second torch; our own packages come from the wheels.
-        if not entry.name.startswith(("composer", "_composer", "pip")):
-            (target / entry.name).symlink_to(entry)
+    link_third_party(Path(found.stdout.strip()))
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     command += ["--no-index", "--find-links", str(wheels["composer-full"].parent), "composer-full"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,6 +17,11 @@ EXPORTED = {
     "composer.callbacks": ("composer.callbacks", "composer.core.callback:Callback", set()),
     "composer.devices": ("composer.devices", "composer.devices.base:Device", set()),
     "composer.loggers": ("composer.loggers", "composer.core.logger:LoggerDestination", set()),
+    "composer.object_stores": (
+        "composer.utils.object_store",
+        "composer.utils.object_store.base:ObjectStore",
+        {"TemplateObjectStore"},
+    ),
     "composer.optimizers": ("composer.optim", "torch.optim:Optimizer", set()),
     "composer.schedulers": ("composer.optim", "composer.optim.scheduler:ComposerScheduler", set()),
 }

@@ -62,6 +62,20 @@ def test_constraints_satisfy_every_requirement() -> None:
                     assert requirement.specifier.contains(pins[requirement.name]), (name, line)
 
 
+def test_every_requirement_is_used() -> None:
+    """What a package makes its users install, its sources import."""
+    modules = {"pyyaml": "yaml", "pillow": "PIL"}
+    for name, data in pyprojects().items():
+        folder = ROOT / "packages" / name.removeprefix("composer-") / "src"
+        sources = "\n".join(path.read_text() for path in folder.rglob("*.py"))
+        for line in data["project"]["dependencies"]:
+            requirement = Requirement(line)
+            if not requirement.name.startswith("composer-"):
+                module = modules.get(requirement.name, requirement.name)
+                used = rf"(import|from) {module}\b|import_module\(\"{module}\b"
+                assert re.search(used, sources), f"{name} declares {line} and never imports it"
+
+
 def test_full_depends_on_everything_and_forwards_every_extra() -> None:
     data = pyprojects()
     full = data.pop("composer-full")["project"]

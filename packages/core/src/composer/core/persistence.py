@@ -7,6 +7,7 @@ plugin name and built from its plain arguments.
 
 from __future__ import annotations
 
+import enum
 import fnmatch
 import logging
 import warnings
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
     from composer.core.logger import Logger
     from composer.core.state import State
 
-__all__ = ["SAVED_FIELDS", "collect", "optimizer_state_by_name", "restore", "to_plain"]
+__all__ = [
+    "SAVED_FIELDS",
+    "collect",
+    "optimizer_state_by_name",
+    "restore",
+    "restore_pending_schedulers",
+    "to_plain",
+]
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +84,11 @@ def to_plain(value: Any, path: str = "state") -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         items = [to_plain(item, f"{path}/{i}") for i, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
-    for base in (str, int, float, bool):  # enumeration members and other subclasses
+    if isinstance(value, enum.Enum):
+        return to_plain(value.value, path)
+    for base in (str, bool, int, float):  # subclasses, of which only the value is kept
         if isinstance(value, base):
-            return base(getattr(value, "value", value))
+            return base(value)
     if isinstance(value, (torch.Size, torch.dtype, torch.device)):
         return value
     raise TypeError(
@@ -297,7 +307,26 @@ def _save_schedulers(state: State) -> Any:
 
 
 def _load_schedulers(state: State, saved: Any, how: _Restoring) -> None:
-    _load_stateful(state.schedulers, saved, "scheduler")
+    if state.schedulers or not saved:
+        _load_stateful(state.schedulers, saved, "scheduler")
+    else:
+        state.scheduler_resumption = saved
+
+
+def restore_pending_schedulers(state: State) -> None:
+    """Give the schedulers the state that was loaded before they were made.
+
+    Args:
+        state: The state of the run.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> restore_pending_schedulers(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()))
+    """
+    saved, state.scheduler_resumption = state.scheduler_resumption, []
+    if saved:
+        _load_stateful(state.schedulers, saved, "scheduler")
 
 
 def _save_callbacks(state: State) -> Any:

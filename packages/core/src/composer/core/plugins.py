@@ -78,7 +78,9 @@ GROUPS: Mapping[str, Group] = MappingProxyType(
         "composer.devices": Group("device", "composer.devices.base:Device"),
         "composer.loggers": Group("logger", "composer.core.logger:LoggerDestination"),
         "composer.models": Group("model"),
-        "composer.object_stores": Group("object store"),
+        "composer.object_stores": Group(
+            "object store", "composer.utils.object_store.base:ObjectStore"
+        ),
         "composer.optimizers": Group("optimizer"),
         "composer.recipes": Group("recipe"),
         "composer.schedulers": Group("scheduler"),
@@ -128,10 +130,16 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "composer-loggers": ("console", "file", "in_memory", "progress_bar"),
         },
         "composer.models": {
-            "composer-models": ("composer_classifier",),
+            "composer-models": ("composer_classifier", "composer_resnet_cifar"),
+        },
+        "composer.object_stores": {
+            "composer-core": ("file",),
         },
         "composer.optimizers": {
             "composer-trainer": ("decoupled_adamw", "decoupled_sgdw"),
+        },
+        "composer.recipes": {
+            "composer-recipes": ("fashion_mnist_resnet8",),
         },
         "composer.schedulers": {
             "composer-trainer": (

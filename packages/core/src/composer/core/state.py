@@ -129,6 +129,8 @@ class State(Serializable):
     train_dataloader: Iterable[Batch] | None
     dataset_state: Serializable | dict[str, Any] | None
     dataset_resumption: dict[str, Any]
+    #: State of schedulers that was loaded before there were any.
+    scheduler_resumption: list[dict[str, Any]]
     # Metrics
     train_metrics: dict[str, Any]
     eval_metrics: dict[str, dict[str, Any]]
@@ -190,6 +192,7 @@ class State(Serializable):
         self.train_dataloader = train_dataloader
         self.dataset_state = dataset_state
         self.dataset_resumption = dataset_resumption or {}
+        self.scheduler_resumption = []
         self.train_metrics = {}
         self.eval_metrics = {}
         self.metric_outputs = None

@@ -24,6 +24,9 @@ class StringEnum(Enum):
     spelling. Inside the library compare members with ``is``; the lenient ``==`` is for users. A
     member hashes by identity, so a string never finds a member in a dictionary or a set.
 
+    Args:
+        *args: The value of a member; Python passes it.
+
     Raises:
         ValueError: If a member's name is not upper case or its value not lower case, or on
             look-up, if nothing has that name.

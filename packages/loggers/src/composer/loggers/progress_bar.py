@@ -6,6 +6,7 @@ A step pays for a look at the clock. Values are fetched and drawn at most ten ti
 from __future__ import annotations
 
 import functools
+import importlib
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -366,7 +367,7 @@ class ProgressBarLogger(LoggerDestination):
             file=self._stream,
             dynamic_ncols=True,
             leave=True,
-            bar_format=f"{{desc}}: {picture}{counts} {{postfix}}",
+            bar_format=f"{{desc}}: {picture}{counts}{{postfix}}",
         )
 
     def _draw_train(self, run: _Run, state: State) -> None:
@@ -539,17 +540,9 @@ class _Run:
 @functools.cache
 def _bar_class() -> Any:
     """Import tqdm when the first bar is drawn, and not before."""
-    if is_notebook():
-        from tqdm.auto import tqdm
-    else:
-        from tqdm.std import tqdm
-
-    class Bar(tqdm):  # type: ignore[type-arg]
-        """A bar that is redrawn from here; no thread is needed that watches over it."""
-
-        monitor_interval = 0
-
-    return Bar
+    module = importlib.import_module("tqdm.auto" if is_notebook() else "tqdm.std")
+    # The bars are redrawn from here; no thread is needed that watches over them.
+    return type("Bar", (module.tqdm,), {"monitor_interval": 0})
 
 
 def _format_metrics(metrics: dict[str, Any]) -> str:

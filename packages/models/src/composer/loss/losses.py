@@ -65,7 +65,8 @@ def soft_cross_entropy(
     total = target.sum() if weight is None else _weighted_total(target, weight)
     num_rows = target.numel() // target.shape[1] if target.ndim > 1 else 1
     if total.device.type == "cpu" and num_rows:
-        _check_total(float(target.sum()) if weight is not None else float(total), num_rows)
+        plain = total if weight is None else target.sum()
+        _check_total(float(plain.detach()), num_rows)
     return F.cross_entropy(input, target, weight, reduction="sum") / total
 
 

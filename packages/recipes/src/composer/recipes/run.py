@@ -13,11 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer.core.callback import Callback
 from composer.recipes.config import Component, Data, Recipe, RecipeError, Target
 from composer.recipes.resolve import RecipeParts, resolve_recipe
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from composer.core.logger import Logger
+    from composer.core.state import State
     from composer.trainer.trainer import Trainer
 
 __all__ = ["Outcome", "run_recipe"]
@@ -126,6 +129,16 @@ class Outcome:
         return [str(f) for f in files if f.is_file() and f.parent not in written]
 
 
+class _LastEvaluation(Callback):
+    """Remembers when the evaluators ran last, so that the end of a run need not repeat them."""
+
+    batch: int = -1
+
+    def eval_after_all(self, state: State, logger: Logger) -> None:
+        del logger
+        self.batch = state.timestamp.batch.value
+
+
 def _direction(target: Target) -> str:
     from composer.callbacks.stopping import named_direction
 
@@ -210,7 +223,7 @@ def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -
     )
 
 
-def _build(recipe: Recipe, parts: RecipeParts, folder: Path, seed: int) -> Trainer:
+def _build(recipe: Recipe, parts: RecipeParts, folder: Path, seed: int, extra: Callback) -> Trainer:
     from composer.callbacks.threshold_stopper import ThresholdStopper
     from composer.trainer.trainer import Trainer
     from composer.utils.reproducibility import seed_all
@@ -218,7 +231,7 @@ def _build(recipe: Recipe, parts: RecipeParts, folder: Path, seed: int) -> Train
     # The model's first weights are drawn before the trainer, which seeds again, exists.
     seed_all(seed)
     model = parts.model()
-    callbacks = [make() for make in parts.callbacks]
+    callbacks = [*(make() for make in parts.callbacks), extra]
     target = recipe.target
     if target is not None and target.stop:
         callbacks.append(
@@ -293,7 +306,8 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
     parts = resolve_recipe(recipe)
     if seed is None:
         seed = recipe.seed if recipe.seed is not None else get_random_seed()
-    trainer = _build(recipe, parts, run_folder, seed)
+    last_evaluation = _LastEvaluation()
+    trainer = _build(recipe, parts, run_folder, seed, last_evaluation)
     try:
         target = recipe.target
         known = trainer.state.eval_metrics.get(_EVAL_LABEL, {})
@@ -304,11 +318,10 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
             )
         started = time.perf_counter()
         trainer.fit()
-        if recipe.eval_data is not None:
-            # The final weights, however the interval of evaluations fell.
+        timestamp = trainer.state.timestamp
+        if recipe.eval_data is not None and last_evaluation.batch != timestamp.batch.value:
             trainer.eval()
         wall_seconds = time.perf_counter() - started
-        timestamp = trainer.state.timestamp
         return Outcome(
             recipe=recipe.name,
             seed=seed,

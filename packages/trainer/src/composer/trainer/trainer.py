@@ -20,6 +20,7 @@ from composer.core.event import Event
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.model import ComposerModel
 from composer.core.ordering import AlgorithmPass
+from composer.core.persistence import restore_pending_schedulers
 from composer.core.precision import Precision, _validate_precision, ensure_precision
 from composer.core.state import State
 from composer.core.time import Time, TimeUnit
@@ -429,6 +430,8 @@ class Trainer:
             self.state, self._pending_schedulers, ratio=ratio, every_batch=every_batch
         )
         self._pending_schedulers = None
+        restore_pending_schedulers(self.state)
+        self._schedules.refresh()
 
     # ---- training -----------------------------------------------------------------------------
 
@@ -512,7 +515,7 @@ class Trainer:
         if schedulers is not None:
             self._pending_schedulers = schedulers
             self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
-        if self._pending_schedulers is not None:
+        if self._pending_schedulers is not None or state.scheduler_resumption:
             self._compile_schedulers()
         if eval_dataloader is not None:
             state.evaluators = assemble.evaluators(

@@ -65,11 +65,11 @@ class BlurPool2d(_Blurring):
             >>> BlurPool2d(stride=1)(torch.zeros(1, 2, 8, 8)).shape
             torch.Size([1, 2, 8, 8])
         """
-        rows, columns = _as_pair(self.padding)
-        # The blur itself pads by one pixel.
-        if (rows, columns) != (1, 1):
-            input = nn.functional.pad(input, (columns - 1, columns - 1, rows - 1, rows - 1))
-        return blur_2d(input, self.channels, self.stride, self.blur_filter)
+        channels = self.channels if self.channels > 0 else input.shape[1]
+        kernel = self.blur_filter.to(input.dtype).expand(channels, 1, -1, -1)
+        return nn.functional.conv2d(
+            input, kernel, stride=self.stride, padding=self.padding, groups=channels
+        )
 
     def extra_repr(self) -> str:
         """Describe the layer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch.utils.data import Dataset
@@ -13,7 +14,7 @@ __all__ = ["get_sampler"]
 
 
 def get_sampler(
-    dataset: Dataset[Any],
+    dataset: Dataset[Any] | Sequence[Any],
     *,
     drop_last: bool = False,
     shuffle: bool = False,
@@ -42,7 +43,7 @@ def get_sampler(
         [1, 3]
     """
     return DistributedSampler(
-        dataset,
+        dataset,  # type: ignore[arg-type]
         num_replicas=get_world_size() if num_replicas is None else num_replicas,
         rank=get_global_rank() if rank is None else rank,
         shuffle=shuffle,

@@ -1,0 +1,321 @@
+"""SelectiveBackprop: when, which samples, and that ranking leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from composer.algorithms import MixUp, ProgressiveResizing, SelectiveBackprop
+from composer.algorithms.selective_backprop import select_using_loss, should_selective_backprop
+from composer.algorithms.selective_backprop.functional import frozen_statistics, sample_by_loss
+from composer.core.algorithm import Phase
+from composer.core.event import Event
+from composer.core.ordering import sort_by_phase
+from composer.models import ComposerClassifier
+
+
+def test_when() -> None:
+    table = [
+        (0.4, 0, False),  # before the start
+        (0.5, 0, True),
+        (0.5, 1, False),  # interrupted
+        (0.5, 2, True),
+        (0.89, 0, True),
+        (0.9, 0, False),  # after the end
+    ]
+    for elapsed, index, expected in table:
+        assert should_selective_backprop(elapsed, index) is expected
+    assert should_selective_backprop(0.5, 1, interrupt=0)
+    chosen = [should_selective_backprop(0.5, i, interrupt=3) for i in range(6)]
+    assert chosen == [True, True, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("keep", "n", "expected"), [(0.5, 8, 4), (0.5, 7, 3), (0.1, 4, 1), (1, 5, 5)]
+)
+def test_number_of_samples(keep: float, n: int, expected: int) -> None:
+    chosen = sample_by_loss(torch.rand(n), keep)
+    assert len(chosen) == len(set(chosen.tolist())) == expected
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.5])
+def test_high_losses_are_kept_as_often_as_their_weight_says(keep: float) -> None:
+    # One of five samples: the probability is the weight itself.
+    losses = torch.tensor([3.0, 1.0, 5.0, 2.0, 4.0])
+    num_kept = max(1, int(keep * 5))
+    counts = torch.zeros(5)
+    for _ in range(3000):
+        counts[sample_by_loss(losses, keep)] += 1
+    if num_kept == 1:
+        ranks = losses.argsort().argsort()
+        weights = ((ranks + 0.5) / 5) ** (1 / keep - 1)
+        torch.testing.assert_close(counts / 3000, weights / weights.sum(), atol=0.03, rtol=0)
+    order = counts.argsort()
+    assert order.tolist() == losses.argsort().tolist()
+
+
+def test_selection_depends_on_the_generator_only() -> None:
+    losses = torch.rand(20)
+    torch.manual_seed(1)
+    first = sample_by_loss(losses, 0.5)
+    assert torch.equal(first, sample_by_loss(losses, 0.5, torch.Generator().manual_seed(1)))
+    torch.manual_seed(1)
+    assert torch.equal(first, sample_by_loss(losses * 2, 0.5))
+
+
+def test_select_using_loss_keeps_pairs_and_computes_no_gradients() -> None:
+    x = torch.arange(10.0).unsqueeze(1)
+    weight = torch.ones(1, requires_grad=True)
+    grad_modes = []
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        grad_modes.append(torch.is_grad_enabled())
+        return x * weight
+
+    kept, target = select_using_loss(
+        x, x[:, 0] * 2, model, lambda o, y, reduction: o[:, 0] ** 2, 0.3
+    )
+    assert torch.equal(kept[:, 0] * 2, target)
+    assert len(kept) == 3
+    assert grad_modes == [False]
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 9), (4, 3, 8, 6), (4, 2, 4, 4, 4)])
+def test_ranking_at_a_smaller_scale(shape: tuple[int, ...]) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(x.shape))
+        return x.flatten(1).mean(1)
+
+    x = torch.rand(shape)
+    kept, _ = select_using_loss(x, torch.zeros(4), model, F.l1_loss, 0.5, scale_factor=0.5)
+    assert seen == [(4, shape[1], *(s // 2 for s in shape[2:]))]
+    assert kept.shape == (2, *shape[1:])
+    with pytest.raises(ValueError, match="scale_factor=1"):
+        select_using_loss(torch.rand(4), torch.zeros(4), model, F.l1_loss, 0.5, scale_factor=0.5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda o, y: o, "reduction='none'"),
+        (lambda o, y, reduction: o.mean(), r"shape \(4, ...\)"),
+        (lambda o, y, **kwargs: {"a": o}, "dict"),
+    ],
+)
+def test_losses_that_cannot_tell_samples_apart(loss: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        select_using_loss(torch.rand(4), torch.rand(4), lambda x: x, loss)
+
+
+NORMS = [
+    nn.BatchNorm2d(3),
+    nn.BatchNorm2d(3, momentum=None),
+    nn.SyncBatchNorm(3),
+    nn.InstanceNorm2d(3, track_running_stats=True),
+    nn.GroupNorm(3, 3),
+]
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=lambda norm: type(norm).__name__)
+def test_frozen_statistics(norm: nn.Module) -> None:
+    model = nn.Sequential(nn.Identity(), norm).train()
+    x = torch.randn(4, 3, 5, 5) * 3 + 1
+    if isinstance(norm, nn.SyncBatchNorm):
+        norm.eval()  # needs a process group to train
+    with torch.no_grad():
+        expected = nn.Sequential(*(m for m in model))(x)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [m.training for m in model.modules()]
+    with torch.no_grad(), frozen_statistics(model):
+        found = model(x)
+    torch.testing.assert_close(found, expected)  # as in training
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert [m.training for m in model.modules()] == modes
+    with torch.no_grad():
+        model(x)
+    if isinstance(norm, nn.BatchNorm2d):
+        assert not torch.equal(norm.running_mean, before["1.running_mean"])  # it learns again
+
+
+def test_statistics_come_back_after_an_error() -> None:
+    norm = nn.BatchNorm1d(2)
+    with pytest.raises(RuntimeError, match="stop"), frozen_statistics(norm):
+        raise RuntimeError("stop")
+    assert norm.track_running_stats
+
+
+class _Net(nn.Module):
+    """Counts calls and notes how it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Flatten(), nn.Linear(12, 6), nn.BatchNorm1d(6), nn.Dropout(0.5)
+        )
+        self.body.append(nn.Linear(6, 3))
+        self.calls: list[SimpleNamespace] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.body(x)
+        self.calls.append(
+            SimpleNamespace(
+                n=len(x), grad=torch.is_grad_enabled(), training=self.training, dtype=out.dtype
+            )
+        )
+        return out
+
+
+def batch(n: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(n, 3, 2, 2), torch.randint(0, 3, (n,))
+
+
+def test_in_a_run(make_run: Callable[..., Any]) -> None:
+    net = _Net()
+    model = ComposerClassifier(net, num_classes=3)
+    run = make_run(model, [SelectiveBackprop(start=0.5, end=0.9, keep=0.5)])
+    run.fire(Event.INIT)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    sizes = []
+    for index in range(10):
+        run.at(index)
+        x, y = batch()
+        run.state.batch = (x, y)
+        run.fire(Event.AFTER_DATALOADER)
+        kept, labels = run.state.batch
+        sizes.append(len(labels))
+        assert len(kept) == len(labels)
+        places = [int((x == one).flatten(1).all(1).nonzero()) for one in kept]
+        assert torch.equal(y[places], labels)
+    assert sizes == [8, 8, 8, 8, 8, 8, 4, 8, 4, 8]  # batches 5, 7 and 9 are left alone
+    assert [call.n for call in net.calls] == [2, 8, 8]  # a trial on two samples comes first
+    assert all(call.training and not call.grad for call in net.calls)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, weights[name])
+    assert model.training
+
+
+def test_ranking_gives_random_numbers_back(make_run: Callable[..., Any]) -> None:
+    # Dropout draws in the ranking pass; afterwards only the choice itself has used the stream.
+    run = make_run(ComposerClassifier(_Net(), num_classes=3), [SelectiveBackprop(0.0, 1.0)])
+    run.at(0)
+    run.state.batch = batch()
+    torch.manual_seed(2)
+    run.fire(Event.AFTER_DATALOADER)
+    after = torch.get_rng_state()
+    torch.manual_seed(2)
+    sample_by_loss(torch.rand(8, generator=torch.Generator()), 0.5)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_ranking_uses_the_precision_of_training(make_run: Callable[..., Any]) -> None:
+    net = _Net()
+    model = ComposerClassifier(net, num_classes=3)
+    run = make_run(model, [SelectiveBackprop(0.0, 1.0)], precision="amp_bf16")
+    run.at(0)
+    run.state.batch = batch()
+    run.fire(Event.AFTER_DATALOADER)
+    assert {call.dtype for call in net.calls} == {torch.bfloat16}
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_everything_with_one_entry_per_sample_is_thinned_out(make_run: Callable[..., Any]) -> None:
+    class Model(nn.Module):
+        def forward(self, batch: Any) -> torch.Tensor:
+            return batch["x"]
+
+        def loss(self, outputs: Any, batch: Any, reduction: str = "mean") -> torch.Tensor:
+            assert len(batch["weight"]) == len(outputs)
+            return F.l1_loss(outputs, batch["y"], reduction=reduction)
+
+    method = SelectiveBackprop(0.0, 1.0, keep=0.5, interrupt=0, input_key="x", target_key="y")
+    run = make_run(Model(), [method])
+    x = torch.arange(6.0)
+    original = {"x": x, "y": x * 0, "weight": x * 10, "scale": torch.ones(2), "name": "a"}
+    run.state.batch = original
+    run.at(0)
+    run.fire(Event.INIT, Event.AFTER_DATALOADER)
+    thin = run.state.batch
+    assert len(thin["x"]) == 3
+    assert torch.equal(thin["weight"], thin["x"] * 10)
+    assert torch.equal(thin["scale"], torch.ones(2))
+    assert thin["name"] == "a"
+    assert original["x"] is x
+
+
+def test_batch_objects(make_run: Callable[..., Any]) -> None:
+    class Model(nn.Module):
+        def forward(self, batch: Any) -> torch.Tensor:
+            return batch.x
+
+        def loss(self, outputs: Any, batch: Any, reduction: str = "mean") -> torch.Tensor:
+            return F.l1_loss(outputs, batch.y, reduction=reduction)
+
+    run = make_run(Model(), [SelectiveBackprop(0.0, 1.0, input_key="x", target_key="y")])
+    run.state.batch = original = SimpleNamespace(x=torch.arange(4.0), y=torch.zeros(4))
+    run.at(0)
+    run.fire(Event.INIT, Event.AFTER_DATALOADER)
+    assert len(run.state.batch.x) == len(run.state.batch.y) == 2
+    assert len(original.x) == 4
+
+
+def test_checks_come_long_before_the_start(make_run: Callable[..., Any]) -> None:
+    method = SelectiveBackprop(start=0.5)
+    without = ComposerClassifier(nn.Identity(), num_classes=3)
+    without.loss = lambda outputs, batch: outputs.sum()  # type: ignore[assignment, method-assign]
+    with pytest.raises(TypeError, match="reduction='none'"):
+        make_run(without, [method]).fire(Event.INIT)
+    with pytest.raises(TypeError, match="ComposerModel"):
+        make_run(nn.Identity(), [method]).fire(Event.INIT)
+    averaging = ComposerClassifier(_Net(), num_classes=3, loss_fn=lambda o, y, reduction: o.sum())
+    run = make_run(averaging, [method])
+    run.fire(Event.INIT)
+    run.at(0)
+    run.state.batch = batch()
+    with pytest.raises(TypeError, match="one loss per sample"):
+        run.fire(Event.AFTER_DATALOADER)
+
+
+def test_batch_of_one_and_keep_one(make_run: Callable[..., Any]) -> None:
+    model = ComposerClassifier(nn.Flatten(), num_classes=12)
+    run = make_run(model, [SelectiveBackprop(0.0, 1.0)])
+    run.at(0)
+    run.state.batch = batch(1)
+    run.fire(Event.AFTER_DATALOADER)
+    assert len(run.state.batch[0]) == 1
+    off = SelectiveBackprop(0.0, 1.0, keep=1)
+    assert not off.match(Event.INIT, run.state)
+    assert not off.match(Event.AFTER_DATALOADER, run.state)
+
+
+def test_it_comes_first() -> None:
+    methods = [MixUp(), ProgressiveResizing(), SelectiveBackprop()]
+    assert SelectiveBackprop.phase is Phase.FIRST
+    assert sort_by_phase(methods, Event.AFTER_DATALOADER)[0] is methods[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"start": 0.9, "end": 0.5}, ValueError, "start=0.9"),
+        ({"start": -0.1}, ValueError, "start"),
+        ({"keep": 0.0}, ValueError, "keep"),
+        ({"keep": 1.5}, ValueError, "keep"),
+        ({"scale_factor": 2.0}, ValueError, "scale_factor"),
+        ({"interrupt": -1}, ValueError, "interrupt"),
+        ({"interrupt": 1}, ValueError, "every batch"),
+        ({"interrupt": 2.0}, TypeError, "interrupt"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SelectiveBackprop(**arguments)

@@ -1,0 +1,617 @@
+"""An interrupted run continues bit for bit: data, random streams, weights, counters, logs."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from composer.core.algorithm import Algorithm
+from composer.core.callback import Callback
+from composer.core.event import Event
+from composer.core.logger import Logger
+from composer.core.state import State
+from composer.optim import CosineAnnealingWithWarmupScheduler
+from composer.trainer import Trainer
+from composer.utils import dist
+from composer_testing.tiny import EventRecorder, IdDataset, IdRecorder, TinyModel, loader
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
+
+EPOCHS, BATCHES = 3, 6
+
+
+class Draws(Callback):
+    """Draws a number from each stream at each batch."""
+
+    def __init__(self) -> None:
+        self.drawn: list[tuple[float, float, float]] = []
+
+    def batch_start(self, state: State, logger: Logger) -> None:
+        self.drawn.append((random.random(), float(np.random.rand()), torch.rand(()).item()))
+
+
+class Momentum(Algorithm):
+    """A method with a state of its own, that changes gradients."""
+
+    events = frozenset({Event.AFTER_TRAIN_BATCH})
+
+    def __init__(self, decay: float = 0.5) -> None:
+        self.decay = decay
+        self.trace: torch.Tensor | None = None
+
+    def apply(self, event: Event, state: State, logger: Logger) -> None:
+        grad = state.model.linear.weight.grad  # type: ignore[union-attr]
+        assert isinstance(grad, torch.Tensor)
+        old = torch.zeros_like(grad) if self.trace is None else self.trace
+        self.trace = old * self.decay + grad
+        grad.copy_(self.trace)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"trace": self.trace}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.trace = state["trace"]
+
+
+# ---- kinds of loader ----------------------------------------------------------------------------
+
+
+class Counting(IterableDataset[Any]):
+    """Iterable data without a state."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (IdDataset(24)[i] for i in range(24))
+
+
+class Place(Counting):
+    """Iterable data that says where it is, and goes on from there."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.reads = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        data = IdDataset(24)
+        while self.position < 24:
+            self.position += 1
+            self.reads += 1
+            yield data[self.position - 1]
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.position = state["position"]
+
+
+class Resumable(Sampler[int]):
+    """A sampler whose order depends on a state of its own, that changes with each epoch."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(24, generator=torch.Generator().manual_seed(self.passes))
+        self.passes += 1
+        yield from order.tolist()
+
+    def __len__(self) -> int:
+        return 24
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"passes": self.passes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.passes = state["passes"]
+
+
+class StatefulLoader:
+    """A loader with a position, as torchdata's."""
+
+    batch_size = 4
+
+    def __init__(self) -> None:
+        self.epoch, self.position = 0, 0
+        self.data = IdDataset(24)
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self) -> Iterator[Any]:
+        order = torch.randperm(24, generator=torch.Generator().manual_seed(self.epoch))
+        while self.position < 6:
+            ids = order[self.position * 4 : self.position * 4 + 4].tolist()
+            self.position += 1
+            yield torch.utils.data.default_collate([self.data[i] for i in ids])
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.position = state["epoch"], state["position"]
+
+
+class Augmented(IdDataset):
+    """Items with random noise from the streams of the process that reads them."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y, i = super().__getitem__(index)
+        return x + torch.randn(4) + random.random() + float(np.random.rand()), y, i
+
+
+def distributed_sampler() -> DataLoader[Any]:
+    data = IdDataset(24)
+    return DataLoader(data, batch_size=4, sampler=dist.get_sampler(data, shuffle=True))
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "shuffled": loader,
+    "in order": lambda: loader(shuffle=False),
+    "own generator": lambda: loader(generator=torch.Generator().manual_seed(5)),
+    "with replacement": lambda: loader(sampler=RandomSampler(range(24), replacement=True)),
+    "get_sampler": distributed_sampler,
+    "random items": lambda: DataLoader(Augmented(24), batch_size=4, shuffle=True),
+    "stateful sampler": lambda: loader(sampler=Resumable()),
+    "stateful loader": StatefulLoader,
+    "iterable dataset": lambda: DataLoader(Counting(), batch_size=4),
+    "stateful iterable dataset": lambda: DataLoader(Place(), batch_size=4),
+    "plain list": lambda: list(loader(shuffle=False)),
+}
+
+
+class Run:
+    """A training of its own: everything is made anew, as after a restart."""
+
+    def __init__(
+        self,
+        data: Callable[[], Any] = loader,
+        *,
+        load: str | None = None,
+        duration: str = f"{EPOCHS * BATCHES}ba",
+        save: Path | None = None,
+        every: str = "1ba",
+        **settings: Any,
+    ) -> None:
+        torch.manual_seed(99)  # the model's start, which a checkpoint replaces
+        self.ids, self.draws, self.events = IdRecorder(), Draws(), EventRecorder()
+        self.model = TinyModel(dropout=0.3)
+        self.loader = data()
+        settings.setdefault("optimizers", torch.optim.AdamW(self.model.parameters(), lr=0.05))
+        settings.setdefault("callbacks", [self.ids, self.draws, self.events])
+        if save is not None:
+            settings.update(save_folder=str(save), save_interval=every)
+        self.trainer = Trainer(
+            model=self.model,
+            train_dataloader=self.loader,
+            max_duration=duration,
+            algorithms=Momentum(),
+            schedulers=CosineAnnealingWithWarmupScheduler(t_warmup="3ba"),
+            progress_bar=False,
+            load_path=load,
+            **{"seed": 3, **settings},
+        )
+        self.trainer.fit()
+        self.optimizer = self.trainer.state.optimizers[0]
+        self.lr = self.optimizer.param_groups[0]["lr"]
+        self.trainer.close()
+
+    def final(self) -> dict[str, Any]:
+        tensors = dict(self.model.state_dict())
+        for i, state in enumerate(self.optimizer.state.values()):
+            tensors |= {f"{i}/{key}": value for key, value in state.items()}
+        return tensors
+
+
+def assert_same(a: Run, b: Run) -> None:
+    one, other = a.final(), b.final()
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        assert torch.equal(value, other[key]), key
+    assert a.lr == b.lr
+    clocks = ("total_wct", "iteration_wct", "epoch_wct", "batch_wct")
+    counters = [run.trainer.state.timestamp.state_dict() for run in (a, b)]
+    for clock in clocks:
+        for counter in counters:
+            counter.pop(clock)
+    assert counters[0] == counters[1]
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    found = [p for p in folder.iterdir() if not p.is_symlink()]
+    return sorted(found, key=lambda p: int(p.name.split("-ba")[1].split("-")[0]))
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_every_interruption_point(kind: str, tmp_path: Path) -> None:
+    straight = Run(LOADERS[kind], save=tmp_path)
+    files = checkpoints(tmp_path)
+    assert len(files) == EPOCHS * BATCHES
+    for done, file in enumerate(files, start=1):
+        if done == EPOCHS * BATCHES:
+            break
+        resumed = Run(LOADERS[kind], load=str(file))
+        assert straight.ids.ids[done:] == resumed.ids.ids
+        assert straight.ids.losses[done:] == resumed.ids.losses
+        assert straight.draws.drawn[done:] == resumed.draws.drawn
+        assert_same(straight, resumed)
+
+
+def test_random_items_in_worker_processes(tmp_path: Path) -> None:
+    def data() -> DataLoader[Any]:
+        return DataLoader(Augmented(24), batch_size=4, shuffle=True, num_workers=2)
+
+    straight = Run(data, save=tmp_path, every="4ba", duration="12ba")
+    resumed = Run(data, load=str(checkpoints(tmp_path)[1]), duration="12ba")
+    assert straight.ids.ids[8:] == resumed.ids.ids
+    assert_same(straight, resumed)
+
+
+@pytest.mark.parametrize("stops", [(3, 6, 9), (1, 2, 3, 4), (6, 12), (7, 13, 14)])
+def test_interrupted_again_and_again(stops: tuple[int, ...], tmp_path: Path) -> None:
+    straight = Run()
+    ids: list[Any] = []
+    losses: list[float] = []
+    load = None
+    for i, stop in enumerate((*stops, EPOCHS * BATCHES)):
+        part = _part(stop, load, tmp_path / str(i))
+        ids += part.ids.ids
+        losses += part.ids.losses
+        load = str(checkpoints(tmp_path / str(i))[-1])
+    assert ids == straight.ids.ids
+    assert losses == straight.ids.losses
+    assert_same(straight, part)
+
+
+def _part(stop: int, load: str | None, folder: Path) -> Run:
+    """A part of the run, killed after a batch: the planned duration stays the whole one."""
+
+    class Killed(Exception):
+        pass
+
+    class Kill(Callback):
+        def batch_checkpoint(self, state: State, logger: Logger) -> None:
+            if int(state.timestamp.batch) == stop:
+                Path(folder).mkdir(exist_ok=True)
+                from composer.checkpoint import save_checkpoint
+
+                save_checkpoint(state, str(folder / "ep{epoch}-ba{batch}-rank0.pt"))
+                if stop < EPOCHS * BATCHES:
+                    raise Killed
+
+    run = Run.__new__(Run)
+    ids, draws, events = IdRecorder(), Draws(), EventRecorder()
+    try:
+        Run.__init__(run, load=load, callbacks=[ids, draws, events, Kill()])
+    except Killed:
+        run.trainer.close()
+    run.ids, run.draws, run.events = ids, draws, events
+    return run
+
+
+def test_events_and_counters_of_chained_sessions_equal_one_session(tmp_path: Path) -> None:
+    """Three sessions of an epoch each: no step too many, intervals at the same counters."""
+    straight = Run(duration="3ep")
+    chained: list[Any] = []
+    load = None
+    for epochs in (1, 2, 3):
+        folder = tmp_path / str(epochs)
+        part = Run(duration=f"{epochs}ep", load=load, save=folder, every="1ep")
+        inside = [e for e in part.events.seen if e[0] not in _EDGES]
+        chained += inside
+        load = str(checkpoints(folder)[-1])
+    assert chained == [e for e in straight.events.seen if e[0] not in _EDGES]
+    end = part.trainer.state.timestamp
+    assert (int(end.batch), int(end.epoch), int(end.batch_in_epoch)) == (18, 3, 0)
+
+
+_EDGES = ("init", "before_load", "after_load", "fit_start", "fit_end")
+
+
+def test_the_rest_of_the_epoch_follows(tmp_path: Path) -> None:
+    straight = Run(save=tmp_path, duration="2ep")
+    resumed = Run(load=str(tmp_path / "ep1-ba8-rank0.pt"), duration="2ep")
+    seen = sum(straight.ids.ids[6:8], []) + sum(resumed.ids.ids, [])
+    assert sorted(seen) == list(range(24))
+    assert [name for name in resumed.events.names if name == "epoch_end"] == ["epoch_end"]
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    """Whatever else draws random numbers, the epochs' permutations stay."""
+    plain, noisy = Run(duration="2ep"), Run(duration="2ep", callbacks=None)
+
+    class Noise(Callback):
+        def batch_end(self, state: State, logger: Logger) -> None:
+            torch.rand(7)
+
+    ids = IdRecorder()
+    Run(duration="2ep", callbacks=[Noise(), ids])
+    assert ids.ids == plain.ids.ids
+    assert noisy.ids.ids == []
+    assert plain.ids.ids[:6] != plain.ids.ids[6:]
+    other = Run(duration="2ep", seed=4)
+    assert other.ids.ids != plain.ids.ids
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "stateful sampler"])
+def test_resuming_reads_only_what_it_trains_on(kind: str, tmp_path: Path) -> None:
+    def data() -> Any:
+        sampler = {"sampler": _Long()} if kind == "stateful sampler" else {}
+        return loader(size=400, **sampler)
+
+    class _Long(Resumable):
+        def __len__(self) -> int:
+            return 400
+
+        def __iter__(self) -> Iterator[int]:
+            yield from torch.randperm(
+                400, generator=torch.Generator().manual_seed(self.passes)
+            ).tolist()
+
+    Run(data, duration="90ba", save=tmp_path, every="90ba")
+    resumed = Run(data, duration="100ba", load=str(checkpoints(tmp_path)[-1]))
+    assert resumed.loader.dataset.reads == 40
+
+
+def test_stateful_data_continues_without_replay(tmp_path: Path) -> None:
+    def data() -> Any:
+        return DataLoader(Place(), batch_size=4)
+
+    Run(data, duration="4ba", save=tmp_path, every="4ba")
+    resumed = Run(data, duration="6ba", load=str(checkpoints(tmp_path)[-1]))
+    assert resumed.loader.dataset.reads == 8
+
+
+def test_replay_is_said_with_its_length(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def data() -> Any:
+        return DataLoader(Counting(), batch_size=4)
+
+    Run(data, duration="5ba", save=tmp_path, every="5ba")
+    with caplog.at_level(logging.WARNING):
+        Run(data, duration="6ba", load=str(checkpoints(tmp_path)[-1]))
+    assert "replaying 5 batches" in caplog.text
+    assert "Counting" in caplog.text
+
+
+def test_without_spinning_the_epoch_starts_over(tmp_path: Path) -> None:
+    straight = Run(duration="6ba", save=tmp_path, every="2ba")
+    resumed = Run(
+        duration="6ba", load=str(checkpoints(tmp_path)[0]), spin_dataloaders=False
+    )
+    assert resumed.ids.ids == straight.ids.ids[:4]
+
+
+def test_the_first_evaluation_after_resuming_is_whole(tmp_path: Path) -> None:
+    class Count(Callback):
+        def __init__(self) -> None:
+            self.batches: list[int] = []
+
+        def eval_end(self, state: State, logger: Logger) -> None:
+            self.batches.append(int(state.eval_timestamp.batch))
+
+    settings: dict[str, Any] = {"eval_dataloader": loader(20, 4), "eval_interval": "2ba"}
+    Run(duration="6ba", save=tmp_path, every="3ba", **settings)
+    count = Count()
+    resumed = Run(
+        duration="6ba", load=str(checkpoints(tmp_path)[0]), callbacks=[count], **settings
+    )
+    assert count.batches == [5, 5]
+    assert resumed.trainer.state.eval_timestamp.batch == "5ba"
+
+
+def test_a_second_resumption_starts_from_what_was_trained(tmp_path: Path) -> None:
+    Run(duration="2ba", save=tmp_path / "a", every="2ba")
+    second = Run(
+        duration="5ba", load=str(checkpoints(tmp_path / "a")[-1]), save=tmp_path / "b", every="5ba"
+    )
+    stored = torch.load(checkpoints(tmp_path / "b")[-1], weights_only=True)["state"]
+    assert stored["timestamp"]["batch"] == 5
+    states = stored["optimizers"][0]["state"]["state"]
+    for name, parameter in second.model.named_parameters():
+        live = second.optimizer.state[parameter]
+        assert torch.equal(states[name]["exp_avg"], live["exp_avg"])
+
+
+# ---- settings that differ -----------------------------------------------------------------------
+
+
+def adamw(lr: float) -> dict[str, Any]:
+    model = TinyModel()
+    return {"model": model, "optimizers": torch.optim.AdamW(model.parameters(), lr=lr)}
+
+
+def plain(duration: str, **settings: Any) -> Trainer:
+    trainer = Trainer(
+        train_dataloader=loader(), max_duration=duration, progress_bar=False, seed=3, **settings
+    )
+    trainer.fit()
+    trainer.close()
+    return trainer
+
+
+def test_a_new_learning_rate_is_not_ignored_in_silence(tmp_path: Path) -> None:
+    plain("2ba", **adamw(0.1), save_folder=str(tmp_path), save_interval="2ba")
+    file = str(checkpoints(tmp_path)[-1])
+    with pytest.warns(UserWarning, match=r"lr of AdamW group 0: stored 0\.1, script 0\.01") as w:
+        kept = plain("3ba", **adamw(0.01), load_path=file)
+    assert "load_overrides=['lr']" in str(w[0].message)
+    assert kept.state.optimizers[0].param_groups[0]["lr"] == 0.1
+    with pytest.warns(UserWarning, match="script used"):
+        changed = plain("3ba", **adamw(0.01), load_path=file, load_overrides=["lr"])
+    assert changed.state.optimizers[0].param_groups[0]["lr"] == 0.01
+    with pytest.raises(ValueError, match="lr"):
+        plain("3ba", **adamw(0.1), load_path=file, load_overrides=["lrr"])
+
+
+def test_an_overridden_learning_rate_keeps_its_schedule(tmp_path: Path) -> None:
+    from composer.optim import LinearScheduler
+
+    plain("2ba", **adamw(0.1), schedulers=LinearScheduler(t_max="4ba"), save_folder=str(tmp_path))
+    with pytest.warns(UserWarning, match="script used"):
+        resumed = plain(
+            "3ba",
+            **adamw(0.02),
+            schedulers=LinearScheduler(t_max="4ba"),
+            load_path=str(checkpoints(tmp_path)[-1]),
+            load_overrides=["lr"],
+        )
+    assert resumed.state.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.02 * 0.25)
+
+
+def test_a_changed_duration_takes_effect_in_the_schedule(tmp_path: Path) -> None:
+    from composer.optim import LinearScheduler
+
+    seen: list[float] = []
+
+    class Watch(Callback):
+        def batch_start(self, state: State, logger: Logger) -> None:
+            seen.append(state.optimizers[0].param_groups[0]["lr"])
+
+    plain("4ba", **adamw(0.1), schedulers=LinearScheduler(), save_folder=str(tmp_path),
+          save_interval="2ba")  # fmt: skip
+    plain(
+        "8ba",
+        **adamw(0.1),
+        schedulers=LinearScheduler(),
+        callbacks=Watch(),
+        load_path=str(checkpoints(tmp_path)[0]),
+    )
+    assert seen == pytest.approx([0.1 * (1 - k / 8) for k in range(2, 8)])
+
+
+def test_the_stored_seed_is_used_and_said(tmp_path: Path) -> None:
+    plain("2ba", **adamw(0.1), save_folder=str(tmp_path))
+    model = TinyModel()
+    with pytest.warns(UserWarning, match="seed 3, which is used instead of seed=4"):
+        trainer = Trainer(
+            model=model,
+            optimizers=torch.optim.AdamW(model.parameters(), lr=0.1),
+            load_path=str(checkpoints(tmp_path)[-1]),
+            seed=4,
+            progress_bar=False,
+        )
+    assert trainer.state.rank_zero_seed == 3
+    trainer.close()
+
+
+def test_another_batch_size_inside_an_epoch_is_refused(tmp_path: Path) -> None:
+    plain("2ba", **adamw(0.1), save_folder=str(tmp_path))
+    model = TinyModel()
+    with pytest.raises(ValueError, match=r"batch_size=4, .* batch_size=8"):
+        Trainer(
+            model=model,
+            train_dataloader=loader(batch_size=8),
+            max_duration="1ep",
+            optimizers=torch.optim.AdamW(model.parameters(), lr=0.1),
+            load_path=str(checkpoints(tmp_path)[-1]),
+            progress_bar=False,
+        )
+
+
+def test_less_data_than_before_is_refused(tmp_path: Path) -> None:
+    plain("5ba", **adamw(0.1), save_folder=str(tmp_path))
+    model = TinyModel()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=loader(size=8),
+        max_duration="2ep",
+        optimizers=torch.optim.AdamW(model.parameters(), lr=0.1),
+        load_path=str(checkpoints(tmp_path)[-1]),
+        progress_bar=False,
+    )
+    with pytest.raises(RuntimeError, match="after 5 batches of epoch 0.*ends after 2"):
+        trainer.fit()
+    trainer.close()
+
+
+def test_data_given_to_fit_is_resumed_too(tmp_path: Path) -> None:
+    straight = Run(duration="6ba", save=tmp_path, every="2ba")
+    model, ids = TinyModel(dropout=0.3), IdRecorder()
+    trainer = Trainer(
+        model=model,
+        max_duration="6ba",
+        optimizers=torch.optim.AdamW(model.parameters(), lr=0.05),
+        algorithms=Momentum(),
+        callbacks=ids,
+        schedulers=CosineAnnealingWithWarmupScheduler(t_warmup="3ba"),
+        load_path=str(checkpoints(tmp_path)[0]),
+        progress_bar=False,
+    )
+    trainer.fit(train_dataloader=loader())
+    trainer.close()
+    assert ids.ids == straight.ids.ids[2:]
+
+
+# ---- autoresume ---------------------------------------------------------------------------------
+
+
+def automatic(folder: Path, duration: str = "2ep", **settings: Any) -> tuple[Trainer, IdRecorder]:
+    model, ids = TinyModel(), IdRecorder()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=loader(),
+        max_duration=duration,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        callbacks=ids,
+        save_folder=str(folder),
+        run_name="a-run",
+        autoresume=True,
+        progress_bar=False,
+        seed=3,
+        **settings,
+    )
+    return trainer, ids
+
+
+def test_autoresume_continues_and_a_finished_run_returns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, ids = automatic(tmp_path, "1ep")
+    first.fit()
+    first.close()
+    second, more = automatic(tmp_path)
+    second.fit()
+    second.close()
+    assert len(ids.ids) == len(more.ids) == BATCHES
+    third, none = automatic(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        third.fit()
+    third.close()
+    assert none.ids == []
+    assert "is finished" in caplog.text
+
+
+def test_autoresume_refuses_relative_durations(tmp_path: Path) -> None:
+    trainer, ids = automatic(tmp_path)
+    with pytest.raises(ValueError, match="max_duration"):
+        trainer.fit(duration="1ep")
+    assert ids.ids == []
+    trainer.close()
+
+
+def test_autoresume_falls_back_to_the_newest_complete_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, _ = automatic(tmp_path, "2ep")
+    first.fit()
+    first.close()
+    newest = (tmp_path / "latest-rank0.pt").resolve()
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with caplog.at_level(logging.WARNING):
+        second, _ = automatic(tmp_path)
+    assert int(second.state.timestamp.epoch) == 1
+    assert f"passing over {newest}" in caplog.text
+    second.close()
+
+
+def test_autoresume_names_all_it_needs() -> None:
+    with pytest.raises(ValueError, match=r"save_folder, .*run_name"):
+        Trainer(model=TinyModel(), autoresume=True, progress_bar=False)
