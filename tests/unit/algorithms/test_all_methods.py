@@ -17,7 +17,7 @@ from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
 from composer.core.persistence import to_plain
 
-NAMES = [name for name in composer.algorithms.__all__]
+NAMES = list(composer.algorithms.__all__)
 REQUIRED: dict[str, dict[str, Any]] = {
     "GradientClipping": {"clipping_type": "norm", "clipping_threshold": 1.0}
 }
@@ -135,15 +135,15 @@ def test_classes_are_thin(path: Path) -> None:
 
 def test_public_functions_share_the_arguments_of_their_classes() -> None:
     pairs = {
-        "BlurPool": (composer.functional.apply_blurpool, {}),
-        "CutOut": (composer.functional.cutout_batch, {}),
-        "LabelSmoothing": (composer.functional.smooth_labels, {}),
-        "MixUp": (composer.functional.mixup_batch, {}),
-        "CutMix": (composer.functional.cutmix_batch, {}),
-        "SelectiveBackprop": (composer.functional.should_selective_backprop, {}),
-        "ProgressiveResizing": (composer.functional.resize_batch, {}),
+        "BlurPool": composer.functional.apply_blurpool,
+        "CutOut": composer.functional.cutout_batch,
+        "LabelSmoothing": composer.functional.smooth_labels,
+        "MixUp": composer.functional.mixup_batch,
+        "CutMix": composer.functional.cutmix_batch,
+        "SelectiveBackprop": composer.functional.should_selective_backprop,
+        "ProgressiveResizing": composer.functional.resize_batch,
     }
-    for name, (function, _) in pairs.items():
+    for name, function in pairs.items():
         class_parameters = inspect.signature(getattr(composer.algorithms, name)).parameters
         for parameter in inspect.signature(function).parameters.values():
             if parameter.name in class_parameters:

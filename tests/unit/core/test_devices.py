@@ -130,6 +130,24 @@ def test_batches_keep_their_types(batch: Any) -> None:
     assert all(tensor.is_cpu for tensor in found)
 
 
+def test_each_tensor_is_moved_once() -> None:
+    moves: list[int] = []
+
+    class Counting(DeviceMeta):
+        def tensor_to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_meta:
+                moves.append(1)
+            return tensor.to("meta")
+
+    there = torch.ones(1, device="meta")
+    batch = {"x": [there, torch.ones(1), 3, there], "y": (torch.ones(1), torch.ones(1)), "z": 1}
+    moved = Counting().batch_to_device(batch)
+    assert len(moves) == 3
+    assert moved["x"][0] is moved["x"][3] is there
+    assert moved["x"][2] == 3
+    assert list(moved) == ["x", "y", "z"]
+
+
 def test_packed_sequences_are_not_taken_apart() -> None:
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2, 1), torch.ones(1, 1)])
     assert DeviceCPU().batch_to_device([packed])[0] is packed

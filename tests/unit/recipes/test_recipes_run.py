@@ -212,5 +212,7 @@ def test_less_can_be_better() -> None:
         )
 
     assert outcome(0.6).reached
+    assert outcome(torch.tensor(0.49999998).item()).reached
+    assert not outcome(0.4999).reached
     assert not outcome(0.6, better="less").reached
     assert outcome(0.5, better="less").reached

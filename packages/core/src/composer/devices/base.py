@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -102,27 +103,49 @@ class Device(ABC):
             >>> DeviceCPU().batch_to_device(batch) is batch
             True
         """
+        kind = type(batch)
+        # Exact types first: nearly every batch is made of these, and instance checks on tensors
+        # are slow.
+        if kind is torch.Tensor:
+            return self.tensor_to_device(batch)
+        if kind is tuple or kind is list:
+            items = self._move_items(batch)
+            return batch if items is None else kind(items)
+        if kind is dict:
+            items = self._move_items(batch.values())
+            return batch if items is None else dict(zip(batch, items, strict=True))
+        return self._move_other(batch)
+
+    def _move_items(self, items: Collection[Any]) -> list[Any] | None:
+        """Move the items of a collection; ``None`` if all of them are there already."""
+        moved: list[Any] | None = None
+        for position, item in enumerate(items):
+            if type(item) is torch.Tensor:
+                new = self.tensor_to_device(item)
+            else:
+                new = self.batch_to_device(item)
+            if moved is not None:
+                moved.append(new)
+            elif new is not item:
+                moved = [*itertools.islice(items, position), new]
+        return moved
+
+    def _move_other(self, batch: Any) -> Any:
+        kind = type(batch)
         if isinstance(batch, torch.Tensor):
             return self.tensor_to_device(batch)
-        kind = type(batch)
         if isinstance(batch, PackedSequence):
             # A named tuple that must not be taken apart: it keeps one of its tensors on the CPU.
             data = self.tensor_to_device(batch.data)
             return batch if data is batch.data else batch.to(data.device)  # type: ignore[arg-type]
         if isinstance(batch, (tuple, list)):
-            items = [self.batch_to_device(item) for item in batch]
-            for new, old in zip(items, batch, strict=True):
-                if new is not old:
-                    return rebuild_sequence(batch, items)
-            return batch
+            items = self._move_items(batch)
+            return batch if items is None else rebuild_sequence(batch, items)
         if isinstance(batch, Mapping):
-            changed = False
-            values = {}
-            for key, old in batch.items():
-                new = self.batch_to_device(old)
-                changed |= new is not old
-                values[key] = new
-            return rebuild_mapping(batch, values) if changed else batch
+            items = self._move_items(batch.values())
+            if items is None:
+                return batch
+            return rebuild_mapping(batch, dict(zip(batch, items, strict=True)))
         if kind.__module__ == "builtins":
             return batch
         if dataclasses.is_dataclass(batch) and not isinstance(batch, (type, _Movable)):

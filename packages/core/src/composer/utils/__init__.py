@@ -277,4 +277,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from composer.utils._moved import MOVED
+
+    return sorted({*globals(), *__all__, *MOVED})

@@ -14,6 +14,10 @@ __all__ = ["MOVED", "load_moved"]
 MOVED: dict[str, tuple[str, str]] = {
     "create_interval_scheduler": ("composer.core.intervals", "composer-core"),
     "get_device": ("composer.devices.select", "composer-core"),
+    "get_save_filename": ("composer.checkpoint", "composer-trainer"),
+    "load_checkpoint": ("composer.checkpoint", "composer-trainer"),
+    "safe_torch_load": ("composer.checkpoint", "composer-trainer"),
+    "save_checkpoint": ("composer.checkpoint", "composer-trainer"),
 }
 
 

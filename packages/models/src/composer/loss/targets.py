@@ -67,13 +67,15 @@ def infer_target_type(input: torch.Tensor, targets: torch.Tensor) -> Literal["in
         >>> infer_target_type(logits, torch.full((4, 10), 0.1))
         'one_hot'
     """
-    if input.shape == targets.shape:
+    shape, target_shape = input.shape, targets.shape
+    if shape == target_shape:
         return "one_hot"
-    if input.ndim != targets.ndim + 1 or _without_classes(input) != tuple(targets.shape):
+    without_classes = shape[:1] + shape[2:]
+    if len(shape) != len(target_shape) + 1 or without_classes != target_shape:
         raise ValueError(
-            f"targets of shape {tuple(targets.shape)} do not fit predictions of shape "
-            f"{tuple(input.shape)}: give class indices of shape {_without_classes(input)} or one "
-            f"value per class of shape {tuple(input.shape)}"
+            f"targets of shape {tuple(target_shape)} do not fit predictions of shape "
+            f"{tuple(shape)}: give class indices of shape {tuple(without_classes)} or one value "
+            f"per class of shape {tuple(shape)}"
         )
     if not check_for_index_targets(targets):
         raise TypeError(
@@ -121,10 +123,6 @@ def ensure_targets_one_hot(
     one_hot = torch.zeros(shape, dtype=dtype, device=indices.device)
     one_hot.scatter_(1, indices.clamp(min=0).unsqueeze(1), 1.0)
     return one_hot.masked_fill_(ignored, 0.0)
-
-
-def _without_classes(input: torch.Tensor) -> tuple[int, ...]:
-    return tuple(input.shape[:1]) + tuple(input.shape[2:])
 
 
 def _check_range(indices: torch.Tensor, num_classes: int) -> None:

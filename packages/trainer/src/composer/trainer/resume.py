@@ -152,7 +152,8 @@ def _reconcile(
         state.optimizers, requested, stored, strict=True
     ):
         name = type(optimizer).__name__
-        for i, (asked, kept) in enumerate(zip(asked_groups, kept_groups, strict=True)):
+        # Algorithms that were applied again may have added groups, about which nobody asked.
+        for i, (asked, kept) in enumerate(zip(asked_groups, kept_groups, strict=False)):
             group = optimizer.param_groups[i]
             for key, value in asked.items():
                 known.add(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,22 @@ _COMPILED = "_orig_mod."
 _NAMES = {True: "training_weights", False: "averaged_weights"}
 
 
+class _Place:
+    """Where a module keeps one of its tensors."""
+
+    __slots__ = ("_name", "_owner")
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The tensor that is there now."""
+        tensor: torch.Tensor = self._owner[self._name]
+        return tensor
+
+
 class EMAParameters:
     """A second set of a model's weights: the trainable parameters and all buffers, by name.
 
@@ -32,15 +49,24 @@ class EMAParameters:
 
     named_parameters_dict: dict[str, torch.Tensor]
     named_buffers_dict: dict[str, torch.Tensor]
+    # The model of the last update and where its members are; looking them up costs more than the
+    # arithmetic. Places and not tensors are kept, because modules exchange their tensors.
+    _places: tuple[weakref.ref[torch.nn.Module], list[_Place]] | None
 
     def __init__(self, model: torch.nn.Module | None) -> None:
+        self._places = None
         parameters, buffers = ({}, {}) if model is None else _members(model)
         self.named_parameters_dict = {
-            name: parameter.detach().clone()
-            for name, parameter in parameters.items()
-            if parameter.requires_grad
+            name: place.tensor.detach().clone()
+            for name, place in parameters.items()
+            if place.tensor.requires_grad
         }
-        self.named_buffers_dict = {name: b.detach().clone() for name, b in buffers.items()}
+        self.named_buffers_dict = {
+            name: place.tensor.detach().clone() for name, place in buffers.items()
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_places": None}
 
     def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Go through the parameters.
@@ -84,7 +110,8 @@ class EMAParameters:
             >>> weights.named_parameters_dict["weight"].item()
             5.0
         """
-        for stored, name, live in self._pairs(model):
+        for stored, name, place in self._pairs(model):
+            live = place.tensor
             stored[name], live.data = live.data, stored[name]
 
     @torch.no_grad()
@@ -103,8 +130,8 @@ class EMAParameters:
             >>> torch.equal(model.weight, twin.weight)
             True
         """
-        for stored, name, live in self._pairs(model):
-            live.copy_(stored[name])
+        for stored, name, place in self._pairs(model):
+            place.tensor.copy_(stored[name])
 
     def move_params_to_device(self, destination_model: torch.nn.Module) -> None:
         """Move every weight to where the model has it.
@@ -119,8 +146,9 @@ class EMAParameters:
             >>> model = torch.nn.Linear(1, 1)
             >>> EMAParameters(model).move_params_to_device(model)
         """
-        for stored, name, live in self._pairs(destination_model):
-            stored[name] = stored[name].to(live.device)
+        self._places = None
+        for stored, name, place in self._pairs(destination_model):
+            stored[name] = stored[name].to(place.tensor.device)
 
     @torch.no_grad()
     def update(self, model: torch.nn.Module, smoothing: float) -> None:
@@ -143,13 +171,15 @@ class EMAParameters:
             >>> average.named_parameters_dict["weight"].item()
             0.25
         """
-        averages, lives = [], []
-        for stored, name, live in self._pairs(model):
-            if live.is_floating_point() or live.is_complex():
-                averages.append(stored[name])
-                lives.append(live.data)
-            else:
-                stored[name].copy_(live)
+        if self._places is None or self._places[0]() is not model:
+            self._places = (weakref.ref(model), [place for _, _, place in self._pairs(model)])
+        averages = [*self.named_parameters_dict.values(), *self.named_buffers_dict.values()]
+        lives = [place.tensor for place in self._places[1]]
+        counters = [i for i, live in enumerate(lives) if not _can_be_averaged(live)]
+        if counters:
+            torch._foreach_copy_([averages[i] for i in counters], [lives[i] for i in counters])
+            averages = [average for average in averages if _can_be_averaged(average)]
+            lives = [live for live in lives if _can_be_averaged(live)]
         if averages:
             torch._foreach_lerp_(averages, lives, 1.0 - smoothing)
 
@@ -189,7 +219,7 @@ class EMAParameters:
 
     def _pairs(
         self, model: torch.nn.Module
-    ) -> Iterator[tuple[dict[str, torch.Tensor], str, torch.Tensor]]:
+    ) -> Iterator[tuple[dict[str, torch.Tensor], str, _Place]]:
         parameters, buffers = _members(model)
         for stored, members in (
             (self.named_parameters_dict, parameters),
@@ -236,9 +266,9 @@ def compute_ema(
     average = EMAParameters(None)
     parameters, buffers = _members(ema_model)
     average.named_parameters_dict = {
-        name: parameter.data for name, parameter in parameters.items() if parameter.requires_grad
+        name: place.tensor.data for name, place in parameters.items() if place.tensor.requires_grad
     }
-    average.named_buffers_dict = dict(buffers)
+    average.named_buffers_dict = {name: place.tensor for name, place in buffers.items()}
     average.update(model, smoothing)
 
 
@@ -288,10 +318,21 @@ def unpack(state: Mapping[str, Any]) -> tuple[EMAParameters, bool, bool]:
     return weights, started, average_in_model
 
 
-def _members(model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters and buffers by the names they have without wrappers."""
-    inner = unwrapped(model)
-    return (
-        {name.replace(_COMPILED, ""): p for name, p in inner.named_parameters()},
-        {name.replace(_COMPILED, ""): b for name, b in inner.named_buffers()},
-    )
+def _can_be_averaged(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _members(model: torch.nn.Module) -> tuple[dict[str, _Place], dict[str, _Place]]:
+    """Places of parameters and buffers, by the names they have without wrappers."""
+    parameters: dict[str, _Place] = {}
+    buffers: dict[str, _Place] = {}
+    seen: set[int] = set()
+    for prefix, module in unwrapped(model).named_modules():
+        for owner, found in ((module._parameters, parameters), (module._buffers, buffers)):
+            for name, tensor in owner.items():
+                # A tensor that is used twice has the name of its first place.
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    full_name = f"{prefix}.{name}" if prefix else name
+                    found[full_name.replace(_COMPILED, "")] = _Place(owner, name)
+    return parameters, buffers

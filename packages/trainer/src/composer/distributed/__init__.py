@@ -1,0 +1,1 @@
+"""Wrapping models for many ranks: the room for what comes with training on many ranks."""

@@ -1,0 +1,1 @@
+"""Profiling: the room for what comes with the profiler."""

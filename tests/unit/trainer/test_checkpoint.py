@@ -1,0 +1,424 @@
+"""Checkpoint files: plain, whole or not there, refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from composer.callbacks import CheckpointSaver
+from composer.checkpoint import load_checkpoint, read_checkpoint
+from composer.checkpoint.save import retained, save_checkpoint
+from composer.core.algorithm import Algorithm
+from composer.core.callback import Callback
+from composer.core.event import Event
+from composer.core.logger import Logger
+from composer.core.state import State
+from composer.trainer import Trainer
+from composer_testing.tiny import TinyModel, loader, state_of
+
+
+def trainer(model: TinyModel | None = None, **settings: Any) -> Trainer:
+    model = model or TinyModel()
+    settings.setdefault("max_duration", "2ep")
+    return Trainer(
+        model=model,
+        train_dataloader=loader(16, 4),
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        progress_bar=False,
+        seed=1,
+        **settings,
+    )
+
+
+def fitted(**settings: Any) -> Trainer:
+    t = trainer(**settings)
+    t.fit()
+    t.close()
+    return t
+
+
+def test_a_checkpoint_is_one_plain_file(tmp_path: Path) -> None:
+    from composer.optim import LinearScheduler
+
+    t = fitted(save_folder=str(tmp_path), schedulers=LinearScheduler(), precision="amp_fp16")
+    assert sorted(os.listdir(tmp_path)) == [
+        "ep1-ba4-rank0.pt",
+        "ep2-ba8-rank0.pt",
+        "latest-rank0.pt",
+    ]
+    assert os.readlink(tmp_path / "latest-rank0.pt") == "ep2-ba8-rank0.pt"
+    assert t.saved_checkpoints == [str(tmp_path / f"ep{i}-ba{4 * i}-rank0.pt") for i in (1, 2)]
+    contents = torch.load(tmp_path / "latest-rank0.pt", weights_only=True)
+    state = contents["state"]
+    assert state["timestamp"]["batch"] == 8
+    assert state["run_name"] == t.state.run_name
+    assert set(state["model"]) == {"linear.weight", "linear.bias"}
+    assert state["optimizers"][0]["type"] == "SGD"
+    assert contents["metadata"]["dataloader_batch_size"] == 4
+    assert len(contents["rng"]) == 1
+
+
+def test_weights_only(tmp_path: Path) -> None:
+    t = trainer()
+    path = t.save_checkpoint(str(tmp_path / "w.pt"), weights_only=True)
+    assert path is not None
+    contents = torch.load(path, weights_only=True)
+    assert sorted(contents) == ["format", "metadata", "state"]
+    assert list(contents["state"]) == ["model"]
+    other = trainer(load_path=path, load_weights_only=True)
+    for a, b in zip(t.state.model.parameters(), other.state.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    t.close()
+    other.close()
+
+
+def test_saving_to_the_folder_by_hand(tmp_path: Path) -> None:
+    t = trainer(save_folder=str(tmp_path))
+    t.save_checkpoint_to_save_folder()
+    assert (tmp_path / "ep0-ba0-rank0.pt").exists()
+    t.close()
+    with pytest.raises(ValueError, match="save_folder"):
+        trainer().save_checkpoint_to_save_folder()
+
+
+@pytest.mark.parametrize(("keep", "left"), [(-1, [2, 4, 6, 8]), (2, [6, 8]), (1, [8]), (0, [])])
+def test_retention(keep: int, left: list[int], tmp_path: Path) -> None:
+    t = fitted(save_folder=str(tmp_path), save_interval="2ba", save_num_checkpoints_to_keep=keep)
+    on_disk = sorted(int(p.name.split("-ba")[1].split("-")[0]) for p in tmp_path.glob("ep*.pt"))
+    assert on_disk == left
+    assert len(t.saved_checkpoints) == len(left)
+    assert (tmp_path / "latest-rank0.pt").exists() == bool(left)
+
+
+def test_retention_counts_earlier_sessions(tmp_path: Path) -> None:
+    fitted(save_folder=str(tmp_path), save_interval="2ba", max_duration="4ba",
+           save_num_checkpoints_to_keep=2)  # fmt: skip
+    fitted(
+        save_folder=str(tmp_path),
+        save_interval="2ba",
+        max_duration="8ba",
+        save_num_checkpoints_to_keep=2,
+        load_path=str(tmp_path / "latest-rank0.pt"),
+        save_overwrite=True,
+    )
+    on_disk = sorted(int(p.name.split("-ba")[1].split("-")[0]) for p in tmp_path.glob("ep*.pt"))
+    assert on_disk == [6, 8]
+
+
+def test_the_same_moment_is_saved_once(tmp_path: Path) -> None:
+    written: list[str] = []
+
+    class Count(CheckpointSaver):
+        def save(self, state: State, logger: Logger) -> str | None:
+            path = super().save(state, logger)
+            written.append(Path(str(path)).name)
+            return path
+
+    saver = Count(str(tmp_path), save_interval="3ba")
+    fitted(max_duration="8ba", callbacks=saver)
+    assert written == ["ep0-ba3-rank0.pt", "ep1-ba6-rank0.pt", "ep1-ba8-rank0.pt"]
+
+
+def test_files_of_another_run_are_not_overwritten(tmp_path: Path) -> None:
+    fitted(save_folder=str(tmp_path))
+    before = (tmp_path / "ep2-ba8-rank0.pt").read_bytes()
+    t = trainer(save_folder=str(tmp_path))
+    with pytest.raises(FileExistsError, match="ep1-ba4-rank0.pt"):
+        t.fit()
+    t.close()
+    assert (tmp_path / "ep2-ba8-rank0.pt").read_bytes() == before
+    fitted(save_folder=str(tmp_path), save_overwrite=True)
+
+
+def test_a_file_named_like_the_link_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "latest-rank0.pt").write_text("mine")
+    t = trainer(save_folder=str(tmp_path))
+    with pytest.raises(FileExistsError, match="save_latest_filename"):
+        t.fit()
+    t.close()
+    assert (tmp_path / "latest-rank0.pt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="save_folder"):
+        trainer(save_folder=str(tmp_path / "file" / "folder"))
+
+
+# ---- kills --------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = state_of()
+    path = save_checkpoint(state, str(tmp_path / "a.pt"))
+    assert path is not None
+    before = Path(path).read_bytes()
+
+    def half(contents: Any, file: Any) -> None:
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="No space"):
+        save_checkpoint(state, str(tmp_path / "a.pt"))
+    assert Path(path).read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.pt"]
+
+
+def test_a_failed_save_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    t = trainer(save_folder=str(tmp_path))
+    t.save_checkpoint_to_save_folder()
+
+    def fails(contents: Any, file: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", fails)
+    t.state.timestamp = t.state.timestamp.to_next_batch(4)
+    with pytest.raises(OSError, match="No space"):
+        t.save_checkpoint_to_save_folder()
+    assert [Path(p).name for p in t.saved_checkpoints] == ["ep0-ba0-rank0.pt"]
+    assert os.readlink(tmp_path / "latest-rank0.pt") == "ep0-ba0-rank0.pt"
+    t.close()
+
+
+_KILLED = """
+import sys, torch
+from composer.checkpoint.save import save_checkpoint
+from composer_testing.tiny import state_of
+state = state_of(torch.nn.Linear(700, 700))
+n = 0
+while True:
+    n += 1
+    state.num_skipped_steps = n
+    with torch.no_grad():
+        state.model.weight.fill_(n)
+    save_checkpoint(state, sys.argv[1])
+    print(n, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_kill_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    for attempt in range(3):
+        command = [sys.executable, "-c", _KILLED, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.03 + 0.041 * attempt)
+            process.kill()
+            said = [int(line) for line in process.stdout.read().split()]
+        state = read_checkpoint(path)["state"]
+        n = state["num_skipped_steps"]
+        assert n >= max(said, default=1)
+        assert torch.equal(state["model"]["weight"], torch.full((700, 700), float(n)))
+
+
+# ---- bad files ----------------------------------------------------------------------------------
+
+
+class _Evil:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return (Path.write_text, (self.marker, "executed"))
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    t = fitted(save_folder=str(tmp_path / "good"))
+    return Path(t.saved_checkpoints[-1])
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 0.5, -1, -100])
+def test_a_file_cut_short_is_told(cut: float, good: Path) -> None:
+    data = good.read_bytes()
+    good.write_bytes(data[: int(cut * len(data)) if isinstance(cut, float) else cut])
+    with pytest.raises(ValueError, match="cut short|damaged"):
+        trainer(load_path=str(good))
+
+
+def test_a_malicious_file_does_not_run(good: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    torch.save({"format": 1, "state": {"model": _Evil(marker)}}, good)
+    with pytest.raises(ValueError, match="refused and nothing ran"):
+        trainer(load_path=str(good))
+    assert not marker.exists()
+    good.write_bytes(pickle.dumps(_Evil(marker)))
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
+        trainer(load_path=str(good))
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"weights": torch.ones(1)}, "bare weights"),
+        ([1, 2], "not a checkpoint"),
+        ({"state": {"model": {}}}, "another library"),
+        ({"state": {}, "format": 99}, "Upgrade"),
+    ],
+)
+def test_foreign_files_are_told(contents: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    torch.save(contents, path)
+    with pytest.raises(ValueError, match=message):
+        trainer(load_path=str(path))
+
+
+def test_missing_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no checkpoint at"):
+        trainer(load_path=str(tmp_path / "a.pt"))
+    (tmp_path / "link.pt").symlink_to("gone.pt")
+    with pytest.raises(FileNotFoundError, match="gone.pt"):
+        trainer(load_path=str(tmp_path / "link.pt"))
+    with pytest.raises(ValueError, match="folder"):
+        trainer(load_path=str(tmp_path))
+
+
+def test_another_model_is_told_with_both_shapes(good: Path) -> None:
+    class Wider(TinyModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 5)
+
+    with pytest.raises(ValueError, match=r"stored \(3, 4\), model \(5, 4\)"):
+        trainer(Wider(), load_path=str(good))
+
+
+def test_strictness_is_honoured_for_full_checkpoints(good: Path) -> None:
+    class More(TinyModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("extra", torch.zeros(1))
+
+    with pytest.raises(ValueError, match="extra"):
+        trainer(More(), load_path=str(good))
+    with pytest.warns(UserWarning, match="extra"):
+        trainer(More(), load_path=str(good), load_strict_model_weights=False).close()
+
+
+def test_ignoring_parts(good: Path) -> None:
+    with pytest.warns(UserWarning, match=r"linear\.bias"):
+        t = trainer(
+            load_path=str(good),
+            load_ignore_keys=["state/model/*.bias", "state/timestamp", "state/dataset_state"],
+            load_strict_model_weights=False,
+        )
+    assert int(t.state.timestamp.batch) == 0
+    t.close()
+    with pytest.raises(ValueError, match="'state/optimizer', which matches nothing"):
+        trainer(load_path=str(good), load_ignore_keys=["state/optimizer"])
+
+    def edit(contents: dict[str, Any]) -> None:
+        contents["state"]["rank_zero_seed"] = 1
+
+    trainer(load_path=str(good), load_ignore_keys=edit).close()
+
+
+def test_a_stateful_part_that_is_not_plain_is_named(tmp_path: Path) -> None:
+    class Lock(Callback):
+        def state_dict(self) -> dict[str, Any]:
+            return {"lock": object()}
+
+    with pytest.raises(TypeError, match="callback/0/.*Lock/lock is <object"):
+        fitted(callbacks=Lock(), save_folder=str(tmp_path))
+
+
+def test_twins_do_not_collide(tmp_path: Path) -> None:
+    class Counter(Callback):
+        def __init__(self, n: int = 0) -> None:
+            self.n = n
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"n": self.n}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.n = state["n"]
+
+    fitted(callbacks=[Counter(1), Counter(2)], save_folder=str(tmp_path))
+    twins = [Counter(), Counter()]
+    trainer(callbacks=twins, load_path=str(tmp_path / "latest-rank0.pt")).close()
+    assert [c.n for c in twins] == [1, 2]
+
+
+# ---- algorithms that shape the model ------------------------------------------------------------
+
+
+class Widen(Algorithm):
+    """Surgery that a checkpoint cannot be loaded without."""
+
+    events = frozenset({Event.INIT})
+
+    def __init__(self, size: int = 6) -> None:
+        self.size = size
+
+    @staticmethod
+    def required_on_load() -> bool:
+        return True
+
+    def apply(self, event: Event, state: State, logger: Logger) -> None:
+        state.model.register_parameter("wide", torch.nn.Parameter(torch.zeros(self.size)))
+        state.optimizers[0].add_param_group({"params": [state.model.wide]})
+
+
+def test_required_algorithms_are_rebuilt_from_plain_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from composer.core import plugins
+
+    monkeypatch.setattr(plugins, "name_of", lambda group, cls: "widen" if cls is Widen else None)
+    fitted(algorithms=Widen(7), save_folder=str(tmp_path))
+    file = str(tmp_path / "latest-rank0.pt")
+    stored = torch.load(file, weights_only=True)["state"]["algorithms"][0]
+    assert (stored["plugin"], stored["arguments"], stored["required"]) == ("widen", {"size": 7}, True)
+    json.dumps(stored["arguments"])
+
+    def resolve(group: str, name: str, **arguments: Any) -> Any:
+        assert (group, name) == ("composer.algorithms", "widen")
+        return Widen(**arguments)
+
+    monkeypatch.setattr(plugins, "resolve", resolve)
+    with pytest.warns(UserWarning, match=r"Widen\(size=7\)"):
+        t = trainer(load_path=file)
+    assert t.state.model.wide.shape == (7,)
+    t.close()
+    with pytest.raises(ValueError, match="wide"):
+        trainer(load_path=file, load_exclude_algorithms=["Widen"])
+
+
+def test_a_required_algorithm_that_is_no_plugin_must_be_passed(tmp_path: Path) -> None:
+    fitted(algorithms=Widen(), save_folder=str(tmp_path))
+    file = str(tmp_path / "latest-rank0.pt")
+    with pytest.raises(ValueError, match="load_exclude_algorithms"):
+        trainer(load_path=file)
+    trainer(load_path=file, algorithms=Widen()).close()
+
+
+def test_load_checkpoint_restores_a_bare_state(good: Path) -> None:
+    model = TinyModel()
+    state = state_of(model, optimizers=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    random_states = load_checkpoint(str(good), state)
+    assert random_states is not None
+    assert int(state.timestamp.batch) == 8
+    assert len(state.optimizers[0].state) == 2
+
+
+def test_retained_never_touches_the_newest() -> None:
+    for total in range(5):
+        for keep in range(-1, 5):
+            paths = [str(i) for i in range(total)]
+            kept, deleted = retained(paths, keep)
+            assert deleted + kept == paths
+            assert len(kept) == (total if keep < 0 else min(total, keep))
