@@ -376,3 +376,33 @@ def test_models_by_name(make_run: Callable[..., Any]) -> None:
 def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         EMA(**arguments)
+
+
+def test_tensors_that_modules_exchange_are_found() -> None:
+    model = network()
+    average = EMAParameters(model)
+    average.update(model, 0.5)
+    model.double()
+    average.move_params_to_device(model)
+    for stored in (average.named_parameters_dict, average.named_buffers_dict):
+        for name, value in stored.items():
+            stored[name] = value.double() if value.is_floating_point() else value
+    # A buffer that is bound anew, as some modules do in every forward pass.
+    model[1].running_mean = torch.ones(4, dtype=torch.float64)
+    average.update(model, 0.5)
+    assert average.named_buffers_dict["1.running_mean"].tolist() == [0.5] * 4
+    twin = copy.deepcopy(average)
+    twin.update(network().double(), 0.0)
+    assert average.named_buffers_dict["1.running_mean"].tolist() == [0.5] * 4
+
+
+def test_weights_that_are_used_twice_are_averaged_once() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    average = EMAParameters(model)
+    assert list(average.named_parameters_dict) == [name for name, _ in model.named_parameters()]
+    model[0].weight.data.add_(1.0)
+    before = model[0].weight.detach().clone()
+    average.swap_params(model)
+    assert model[1].weight is model[0].weight
+    torch.testing.assert_close(model[0].weight.detach(), before - 1.0)

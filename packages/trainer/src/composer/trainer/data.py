@@ -30,32 +30,48 @@ from composer.core.serializable import Serializable
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["EpochIterator", "TrainData", "epoch_seed", "is_reiterable"]
+__all__ = ["EpochIterator", "TrainData", "derived_seed", "host_streams", "is_reiterable"]
 
 log = logging.getLogger(__name__)
 
 
-def epoch_seed(seed: int, epoch: int) -> int:
-    """Derive the seed of an epoch's data order.
+def derived_seed(seed: int, purpose: str, counter: int) -> int:
+    """Derive the seed of random streams that nothing else may move.
 
     Args:
         seed: The rank's seed.
-        epoch: The epoch.
+        purpose: What the streams are for.
+        counter: Which of them.
 
     Returns:
-        A number below 2**32 that differs from epoch to epoch and from seed to seed.
+        A number below 2**32 that differs with each argument.
 
     Example:
-        >>> epoch_seed(1, 0) == epoch_seed(1, 0), epoch_seed(1, 0) == epoch_seed(1, 1)
+        >>> one, other = derived_seed(1, "order", 0), derived_seed(1, "order", 1)
+        >>> one == derived_seed(1, "order", 0), one == other
         (True, False)
     """
-    digest = hashlib.blake2b(f"data order {seed} {epoch}".encode(), digest_size=4).digest()
+    digest = hashlib.blake2b(f"{purpose} {seed} {counter}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big")
 
 
 @contextmanager
-def _host_streams(seed: int) -> Iterator[None]:
-    """Seed the host's random streams and put them back; devices are left alone."""
+def host_streams(seed: int) -> Iterator[None]:
+    """Seed the host's random streams for a block and put them back; devices are left alone.
+
+    Args:
+        seed: The seed.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with host_streams(3):
+        ...     _ = torch.rand(1)
+        >>> torch.equal(before, torch.get_rng_state())
+        True
+    """
     python, numpy_, torch_ = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed)
@@ -211,10 +227,10 @@ class TrainData(Serializable):
             self._put_back(pending.get("epoch_start", {}))
         self._epoch_start = self._snapshot()
         continues = self._apply_own_state(pending)
-        seed = epoch_seed(self._state.seed, epoch)
+        seed = derived_seed(self._state.seed, "order of epoch", epoch)
         if not skip:
             return EpochIterator(self.loader, seed)
-        with _host_streams(seed):
+        with host_streams(seed):
             iterator = iter(self.loader)
             if not continues:
                 self._advance(iterator, skip, epoch)
@@ -317,7 +333,7 @@ class EpochIterator(Iterator[Any]):
         if self._started:
             return next(self.rest)
         self._started = True
-        with _host_streams(self._seed):
+        with host_streams(self._seed):
             self.rest = iter(self._loader)
             return next(self.rest)
 

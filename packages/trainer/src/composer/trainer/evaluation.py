@@ -16,6 +16,7 @@ from composer.core.evaluator import Evaluator
 from composer.core.event import Event
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
+from composer.trainer.data import derived_seed, host_streams
 from composer.trainer.metrics import metrics_device, original_model
 from composer.utils.iteration import map_collection
 
@@ -162,7 +163,12 @@ class EvalLoop:
             metric.reset()
         was_training = state.model.training
         state.model.eval()
-        with loader_in_use(state, spec.dataloader, label, limit), torch.no_grad():
+        # Its random numbers, a loader's seeds among them, are its own: whether and when a run is
+        # evaluated does not change how it trains.
+        streams = host_streams(
+            derived_seed(state.seed, f"evaluation of {label}", int(state.timestamp.batch))
+        )
+        with streams, loader_in_use(state, spec.dataloader, label, limit), torch.no_grad():
             state.eval_timestamp = Timestamp()
             self._set_epoch(spec.dataloader)
             engine.run_event(Event.EVAL_START)

@@ -9,6 +9,7 @@ import torch
 from composer.core.event import Event
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
+from composer.trainer.data import derived_seed, host_streams
 from composer.trainer.evaluation import limited, loader_in_use
 from composer.utils.iteration import map_collection
 
@@ -53,7 +54,9 @@ def predict(
     was_training = state.model.training
     state.model.eval()
     run_event = engine.run_event
-    with loader_in_use(state, spec.dataloader, "predict", subset_num_batches), torch.no_grad():
+    streams = host_streams(derived_seed(state.seed, "prediction", int(state.timestamp.batch)))
+    in_use = loader_in_use(state, spec.dataloader, "predict", subset_num_batches)
+    with streams, in_use, torch.no_grad():
         state.predict_timestamp = Timestamp()
         run_event(Event.PREDICT_START)
         limit = None if subset_num_batches == -1 else subset_num_batches

@@ -47,6 +47,7 @@ from composer.trainer.schedules import Schedules, scale_duration
 from composer.trainer.step import TrainStep
 from composer.utils import dist
 from composer.utils.reproducibility import (
+    MAX_SEED,
     configure_deterministic_mode,
     get_random_seed,
     load_rng_state,
@@ -290,6 +291,8 @@ class Trainer:
         precision = ensure_precision(precision)
         _validate_precision(precision, self._device)
         assemble.say_slow_precision(precision, self._device)
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            raise ValueError(f"seed={seed} must lie between 0 and {MAX_SEED}")
         seed_given = seed is not None
         seeds = [get_random_seed() if seed is None else seed]
         dist.broadcast_object_list(seeds)

@@ -22,17 +22,21 @@ _NAMES = {True: "training_weights", False: "averaged_weights"}
 class _Place:
     """Where a module keeps one of its tensors."""
 
-    __slots__ = ("_name", "_owner")
+    __slots__ = ("name", "owner")
 
     def __init__(self, owner: Any, name: str) -> None:
-        self._owner = owner
-        self._name = name
+        self.owner = owner
+        self.name = name
 
     @property
     def tensor(self) -> torch.Tensor:
         """The tensor that is there now."""
-        tensor: torch.Tensor = self._owner[self._name]
+        tensor: torch.Tensor = self.owner[self.name]
         return tensor
+
+
+#: Where an average is stored, its name there, and where the model has its counterpart.
+_Pair = tuple[dict[str, torch.Tensor], str, _Place]
 
 
 class EMAParameters:
@@ -51,7 +55,7 @@ class EMAParameters:
     named_buffers_dict: dict[str, torch.Tensor]
     # The model of the last update and where its members are; looking them up costs more than the
     # arithmetic. Places and not tensors are kept, because modules exchange their tensors.
-    _places: tuple[weakref.ref[torch.nn.Module], list[_Place]] | None
+    _places: tuple[weakref.ref[torch.nn.Module], list[_Pair], list[_Pair]] | None
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         self._places = None
@@ -172,16 +176,17 @@ class EMAParameters:
             0.25
         """
         if self._places is None or self._places[0]() is not model:
-            self._places = (weakref.ref(model), [place for _, _, place in self._pairs(model)])
-        averages = [*self.named_parameters_dict.values(), *self.named_buffers_dict.values()]
-        lives = [place.tensor for place in self._places[1]]
-        counters = [i for i, live in enumerate(lives) if not _can_be_averaged(live)]
-        if counters:
-            torch._foreach_copy_([averages[i] for i in counters], [lives[i] for i in counters])
-            averages = [average for average in averages if _can_be_averaged(average)]
-            lives = [live for live in lives if _can_be_averaged(live)]
-        if averages:
+            pairs = list(self._pairs(model))
+            blended = [pair for pair in pairs if _can_be_averaged(pair[2].tensor)]
+            copied = [pair for pair in pairs if not _can_be_averaged(pair[2].tensor)]
+            self._places = (weakref.ref(model), blended, copied)
+        _, blended, copied = self._places
+        if blended:
+            averages = [stored[name] for stored, name, _ in blended]
+            lives = [place.owner[place.name] for _, _, place in blended]
             torch._foreach_lerp_(averages, lives, 1.0 - smoothing)
+        for stored, name, place in copied:
+            stored[name].copy_(place.tensor)
 
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
         """Return the weights.
@@ -210,6 +215,7 @@ class EMAParameters:
             >>> list(weights.named_parameters_dict)
             ['weight', 'bias']
         """
+        self._places = None
         self.named_parameters_dict = {
             name: value.detach().clone() for name, value in state["named_parameters_dict"].items()
         }
@@ -217,9 +223,7 @@ class EMAParameters:
             name: value.detach().clone() for name, value in state["named_buffers_dict"].items()
         }
 
-    def _pairs(
-        self, model: torch.nn.Module
-    ) -> Iterator[tuple[dict[str, torch.Tensor], str, _Place]]:
+    def _pairs(self, model: torch.nn.Module) -> Iterator[_Pair]:
         parameters, buffers = _members(model)
         for stored, members in (
             (self.named_parameters_dict, parameters),

@@ -1,0 +1,143 @@
+"""Mistakes are told at the earliest moment, with the argument, the value and what would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from composer.core.evaluator import Evaluator
+from composer.trainer import Trainer
+from composer_testing.tiny import TinyModel, loader
+from torch import nn
+
+
+def build(**settings: Any) -> Trainer:
+    model = settings.pop("model", None) or TinyModel()
+    parameters = model.parameters() if isinstance(model, nn.Module) else []
+    settings.setdefault("optimizers", torch.optim.SGD(parameters or [torch.ones(1)], lr=0.1))
+    return Trainer(model=model, progress_bar=False, **settings)
+
+
+def foreign() -> torch.optim.Optimizer:
+    return torch.optim.SGD(nn.Linear(7, 9).parameters(), lr=0.1)
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "plain module": ({"model": nn.Linear(1, 1)}, TypeError, "ComposerClassifier"),
+    "no module": ({"model": 3}, TypeError, "not 3 of type int"),
+    "another model's parameters": ({"optimizers": foreign()}, ValueError, r"\(9, 7\)"),
+    "no optimizer": ({"optimizers": "sgd"}, TypeError, "torch.optim.Optimizer"),
+    "two optimizers": ({"optimizers": [foreign(), foreign()]}, NotImplementedError, "comes with"),
+    "unknown device": ({"device": "gpuu"}, ValueError, "gpu"),
+    "unknown precision": ({"precision": "fp23"}, ValueError, "fp32"),
+    "fp8": ({"precision": "amp_fp8"}, NotImplementedError, "comes with"),
+    "unknown unit": ({"max_duration": "10epochs"}, ValueError, "max_duration='10epochs'.*'10ep'"),
+    "share as duration": ({"max_duration": "0.5dur"}, ValueError, "share of itself"),
+    "no duration": ({"max_duration": 0}, ValueError, "must be positive"),
+    "fractional epochs": ({"max_duration": 1.5}, TypeError, "max_duration=1.5"),
+    "no loader": ({"train_dataloader": 3}, TypeError, "iterable of batches"),
+    "unknown algorithm": ({"algorithms": "mixupp"}, ValueError, "mixup"),
+    "algorithm class": ({"algorithms": type(foreign())}, TypeError, "algorithms takes Algorithm"),
+    "callback as logger": ({"loggers": [object()]}, TypeError, "loggers takes LoggerDestination"),
+    "unknown callback": ({"callbacks": ["lr_monitr"]}, ValueError, "lr_monitor"),
+    "microbatch of zero": ({"device_train_microbatch_size": 0}, ValueError, "positive whole"),
+    "half a microbatch": ({"device_train_microbatch_size": 0.5}, ValueError, "positive whole"),
+    "auto": ({"device_train_microbatch_size": "auto"}, NotImplementedError, "comes with"),
+    "profiler": ({"profiler": object()}, NotImplementedError, "comes with"),
+    "sharding": ({"parallelism_config": {"fsdp": {}}}, NotImplementedError, "comes with"),
+    "sync strategy": ({"ddp_sync_strategy": "forced_sync"}, NotImplementedError, "comes with"),
+    "negative seed": ({"seed": -1}, ValueError, "seed=-1"),
+    "huge seed": ({"seed": 2**32}, ValueError, "4294967295"),
+    "console": ({"console_stream": "stdoutt"}, ValueError, "'stdout', 'stderr'"),
+    "log level": ({"python_log_level": "LOUD"}, ValueError, "INFO"),
+    "ratio alone": ({"scale_schedule_ratio": 0.5}, ValueError, "needs schedulers"),
+    "subset of zero": (
+        {"train_dataloader": loader(), "train_subset_num_batches": 0},
+        ValueError,
+        "train_subset_num_batches",
+    ),
+    "eval interval": ({"eval_interval": "sometimes"}, ValueError, "sometimes"),
+    "eval subset": ({"eval_subset_num_batches": -2}, ValueError, "eval_subset_num_batches"),
+    "save interval": ({"save_interval": "1epp", "save_folder": "x"}, ValueError, "1epp"),
+    "remote folder": ({"save_folder": "s3://bucket/x"}, NotImplementedError, "comes with"),
+    "compressed": ({"save_filename": "a.tar.gz"}, NotImplementedError, "come with"),
+    "keep": (
+        {"save_folder": "x", "save_num_checkpoints_to_keep": -2},
+        ValueError,
+        "num_checkpoints_to_keep",
+    ),
+    "mixed evaluators": (
+        {"eval_dataloader": [Evaluator(label="a", dataloader=[]), loader()]},
+        ValueError,
+        "mixes",
+    ),
+    "labels": (
+        {"eval_dataloader": [Evaluator(label="a", dataloader=[]) for _ in range(2)]},
+        ValueError,
+        r"\['a', 'a'\]",
+    ),
+    "metric names": (
+        {"eval_dataloader": Evaluator(label="a", dataloader=[], metric_names=["Acc"])},
+        ValueError,
+        r"\['Acc'\]",
+    ),
+    "passes": ({"algorithm_passes": "first"}, TypeError, "algorithm_passes"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_constructor(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings, error, message = MISTAKES[name]
+    with pytest.raises(error, match=message):
+        build(**settings)
+
+
+def test_a_scheduler_of_another_optimizer() -> None:
+    stranger = torch.optim.lr_scheduler.StepLR(foreign(), 1)
+    with pytest.raises(ValueError, match="StepLR drives an optimizer"):
+        build(schedulers=stranger, train_dataloader=loader(), max_duration=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "no training data"),
+        ({"train_dataloader": loader()}, "how long to train"),
+        ({"train_dataloader": loader(), "duration": "1epoch"}, "duration='1epoch'"),
+        ({"train_dataloader": loader(), "scale_schedule_ratio": 2.0}, "needs schedulers"),
+        ({"train_dataloader": loader(), "step_schedulers_every_batch": True}, "needs schedulers"),
+    ],
+)
+def test_fit(arguments: dict[str, Any], message: str) -> None:
+    trainer = build()
+    with pytest.raises(ValueError, match=message):
+        trainer.fit(**arguments)
+    trainer.close()
+
+
+def test_evaluation_without_data() -> None:
+    trainer = build()
+    with pytest.raises(ValueError, match="nothing to evaluate on"):
+        trainer.eval()
+    with pytest.raises(ValueError, match="subset_num_batches"):
+        trainer.predict(loader(), subset_num_batches=0)
+    with pytest.raises(NotImplementedError, match="comes with"):
+        trainer.export_for_inference("torchscript", "a.pt")
+    trainer.close()
+
+
+def test_many_ranks_are_refused_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    from composer.utils import dist
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    with pytest.raises(NotImplementedError, match="comes with"):
+        build()
+
+
+def test_a_closed_trainer_says_so() -> None:
+    trainer = build(train_dataloader=loader(), max_duration=1)
+    trainer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        trainer.fit()
