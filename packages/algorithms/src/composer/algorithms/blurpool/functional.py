@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
-from composer.core.warnings import NoEffectWarning
+from composer.algorithms.warnings import NoEffectWarning
 from composer.utils.module_surgery import count_module_instances, replace_module_classes
 
 __all__ = ["apply_blurpool", "binomial_filter", "blur_2d", "blurmax_pool2d"]
