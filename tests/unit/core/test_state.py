@@ -123,6 +123,16 @@ def test_splitting_keeps_every_sample_and_the_type(kind: str, batch: Any, size: 
         assert all(p.get("mode") == batch.get("mode") for p in pieces)
 
 
+@pytest.mark.parametrize("batch", [["x", "y"], {0: "x", 1: "y"}, ("x", "y")])
+def test_setting_a_member_leaves_the_loaders_container_alone(batch: Any) -> None:
+    state = state_of()
+    state.batch = batch
+    state.batch_set_item(1, "z")
+    assert state.batch_get_item(1) == "z"
+    assert batch[1] == "y"
+    assert type(state.batch) is type(batch)
+
+
 def test_members_must_agree() -> None:
     with pytest.raises(ValueError, match="disagree"):
         DataSpec([]).get_num_samples_in_batch((torch.zeros(3), torch.zeros(4)))

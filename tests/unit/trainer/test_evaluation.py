@@ -188,3 +188,24 @@ def test_low_precision_is_used_in_evaluation_too() -> None:
     t.eval()
     t.close()
     assert seen == [torch.bfloat16]
+
+
+def test_modes_of_parts_are_put_back_also_after_an_error() -> None:
+    """A part that the user keeps in evaluation mode stays in it, and the rest trains on."""
+
+    class Breaks(Callback):
+        def eval_batch_start(self, state: State, logger: Logger) -> None:
+            raise RuntimeError("broken")
+
+    breaks = Breaks()
+    t = trainer(eval_dataloader=loader(4), callbacks=breaks)
+    model = t.state.model
+    model.dropout.eval()  # type: ignore[operator,union-attr]
+    with pytest.raises(RuntimeError, match="broken"):
+        t.eval()
+    t.state.callbacks.remove(breaks)
+    t.eval()
+    assert model.training
+    assert not model.dropout.training  # type: ignore[union-attr]
+    assert t.state.dataloader_label == "train"
+    t.close()

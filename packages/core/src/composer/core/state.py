@@ -6,8 +6,9 @@ a field is saved is a table in ``composer.core.persistence``.
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -398,7 +399,9 @@ class State(Serializable):
             >>> state.batch
             ('x', 'z')
         """
-        self.batch = batch_set(self.batch, key, value)
+        # A loader may hand out the same container again, so it is not changed in place.
+        mutable = isinstance(self.batch, (list, MutableMapping))
+        self.batch = batch_set(copy.copy(self.batch) if mutable else self.batch, key, value)
 
     @property
     def total_loss_dict(self) -> dict[str, float]:

@@ -19,6 +19,7 @@ from composer.core.timestamp import Timestamp
 from composer.trainer.data import derived_seed, host_streams
 from composer.trainer.metrics import metrics_device, original_model
 from composer.utils.iteration import map_collection
+from composer.utils.modules import model_eval_mode
 
 if TYPE_CHECKING:
     from composer.core.engine import Engine
@@ -161,14 +162,13 @@ class EvalLoop:
         metrics = state.eval_metrics.get(label, {})
         for metric in metrics.values():
             metric.reset()
-        was_training = state.model.training
-        state.model.eval()
         # Its random numbers, a loader's seeds among them, are its own: whether and when a run is
         # evaluated does not change how it trains.
         streams = host_streams(
             derived_seed(state.seed, f"evaluation of {label}", int(state.timestamp.batch))
         )
-        with streams, loader_in_use(state, spec.dataloader, label, limit), torch.no_grad():
+        in_use = loader_in_use(state, spec.dataloader, label, limit)
+        with streams, in_use, model_eval_mode(state.model), torch.no_grad():
             state.eval_timestamp = Timestamp()
             self._set_epoch(spec.dataloader)
             engine.run_event(Event.EVAL_START)
@@ -179,7 +179,6 @@ class EvalLoop:
             if values:
                 self._logger.log_metrics(values, step=int(state.timestamp.batch))
             engine.run_event(Event.EVAL_END)
-        state.model.train(was_training)
         if int(state.eval_timestamp.batch) == 0:
             log.warning(
                 "the evaluation set %r yielded no batches; its metrics say nothing", label

@@ -95,8 +95,7 @@ class TrainLoop:
         step = int(state.timestamp.batch)
         self._logger.log_metrics(state.timestamp.log_values(), step=step)
         run_event(Event.FIT_END)
-        if self._evaluation.run_due(Event.FIT_END):
-            state.model.train()
+        self._evaluation.run_due(Event.FIT_END)
 
     def _enter(self) -> Any:
         """Come to the first new batch, in a fresh epoch or inside a started one."""
@@ -238,8 +237,7 @@ class TrainLoop:
 
     def _evaluate(self, event: Event) -> None:
         with self._clock.paused():
-            if self._evaluation.run_due(event):
-                self._state.model.train()
+            self._evaluation.run_due(event)
 
     def _finish_epoch(self) -> None:
         state, run_event = self._state, self._engine.run_event

@@ -12,6 +12,7 @@ from composer.core.timestamp import Timestamp
 from composer.trainer.data import derived_seed, host_streams
 from composer.trainer.evaluation import limited, loader_in_use
 from composer.utils.iteration import map_collection
+from composer.utils.modules import model_eval_mode
 
 if TYPE_CHECKING:
     from composer.core.data_spec import DataSpec
@@ -51,12 +52,10 @@ def predict(
     """
     outputs: list[Any] = []
     context = autocast_factory(state.precision, state.device.torch_type)
-    was_training = state.model.training
-    state.model.eval()
     run_event = engine.run_event
     streams = host_streams(derived_seed(state.seed, "prediction", int(state.timestamp.batch)))
     in_use = loader_in_use(state, spec.dataloader, "predict", subset_num_batches)
-    with streams, in_use, torch.no_grad():
+    with streams, in_use, model_eval_mode(state.model), torch.no_grad():
         state.predict_timestamp = Timestamp()
         run_event(Event.PREDICT_START)
         limit = None if subset_num_batches == -1 else subset_num_batches
@@ -78,5 +77,4 @@ def predict(
             state.predict_timestamp = state.predict_timestamp.to_next_batch(samples=int(samples))
             run_event(Event.PREDICT_BATCH_END)
         run_event(Event.PREDICT_END)
-    state.model.train(was_training)
     return outputs
