@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 def test_functional_blurpool_on_resnet50() -> None:
-    import composer.functional as cf
     from torchvision import models
+
+    import composer.functional as cf
 
     torch.manual_seed(0)
     model = models.resnet50(num_classes=10)
@@ -97,11 +98,12 @@ def test_a_trainer_with_three_methods(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_mixed_precision_with_selective_backprop_and_restarts(tmp_path: Path) -> None:
+    from torch.optim import AdamW
+    from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
+
     from composer import Trainer
     from composer.algorithms import BlurPool, ProgressiveResizing, SelectiveBackprop
     from composer.models import ComposerClassifier
-    from torch.optim import AdamW
-    from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
     torch.manual_seed(0)
     model = ComposerClassifier(module=SmallNet(), num_classes=10)

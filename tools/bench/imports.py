@@ -1,6 +1,6 @@
 """What importing costs in CPU seconds, over `import torch` in the same process.
 
-    python tools/bench/imports.py [--rounds N]
+python tools/bench/imports.py [--rounds N]
 """
 
 from __future__ import annotations

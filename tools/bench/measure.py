@@ -1,8 +1,8 @@
 """Counting and pairing: what the benchmarks of this folder share.
 
-Shared machines are noisy, so two figures are reported: the bytecodes per step, which repeat exactly,
-and the CPU time as a ratio to a raw torch loop that runs in turns with what is measured, in the same
-process, a block of steps each.
+Shared machines are noisy, so two figures are reported: the bytecodes per step, which repeat
+exactly, and the CPU time as a ratio to a raw torch loop that runs in turns with what is measured,
+in the same process, a block of steps each.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.callback import Callback
 from composer.core.engine import Engine
@@ -174,7 +175,11 @@ def test_traces() -> None:
 
     engine = engine_of([algorithm("A", Event.INIT), Never()], [Keep()])
     traces = engine.run_event(Event.INIT)
-    assert (traces["A/init"].run, traces["A/init"].exit_code, traces["A/init"].order) == (True, 7, 0)
+    assert (traces["A/init"].run, traces["A/init"].exit_code, traces["A/init"].order) == (
+        True,
+        7,
+        0,
+    )
     assert not traces["Never/init"].run
     assert kept == [{"algorithm_traces/A/init": 1}]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from composer.core.data_spec import DataSpec, default_split_batch, ensure_data_spec
 from composer.core.evaluator import Evaluator, ensure_evaluator
 from composer.core.event import Event
@@ -18,7 +19,6 @@ from composer.core.precision import Precision, ensure_precision, get_precision_c
 from composer.core.time import Time, TimeUnit
 from composer.core.timestamp import Timestamp
 from composer_testing.tiny import TinyModel, state_of
-
 
 # ---- progress -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
+
 from composer.core.time import Time, TimeUnit, ensure_time
 
 

@@ -7,6 +7,7 @@ import datetime
 import pickle
 
 import pytest
+
 from composer.core.time import Time, TimeUnit
 from composer.core.timestamp import Timestamp
 

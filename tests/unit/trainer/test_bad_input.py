@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
 from composer.core.evaluator import Evaluator
 from composer.trainer import Trainer
 from composer_testing.tiny import TinyModel, loader
-from torch import nn
 
 
 def build(**settings: Any) -> Trainer:

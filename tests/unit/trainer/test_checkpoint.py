@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from composer.callbacks import CheckpointSaver
 from composer.checkpoint import load_checkpoint, read_checkpoint
 from composer.checkpoint.save import retained, save_checkpoint
@@ -49,12 +49,12 @@ def test_a_checkpoint_is_one_plain_file(tmp_path: Path) -> None:
     from composer.optim import LinearScheduler
 
     t = fitted(save_folder=str(tmp_path), schedulers=LinearScheduler(), precision="amp_fp16")
-    assert sorted(os.listdir(tmp_path)) == [
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
         "ep1-ba4-rank0.pt",
         "ep2-ba8-rank0.pt",
         "latest-rank0.pt",
     ]
-    assert os.readlink(tmp_path / "latest-rank0.pt") == "ep2-ba8-rank0.pt"
+    assert str((tmp_path / "latest-rank0.pt").readlink()) == "ep2-ba8-rank0.pt"
     assert t.saved_checkpoints == [str(tmp_path / f"ep{i}-ba{4 * i}-rank0.pt") for i in (1, 2)]
     contents = torch.load(tmp_path / "latest-rank0.pt", weights_only=True)
     state = contents["state"]
@@ -131,7 +131,7 @@ def test_files_of_another_run_are_not_overwritten(tmp_path: Path) -> None:
     fitted(save_folder=str(tmp_path))
     before = (tmp_path / "ep2-ba8-rank0.pt").read_bytes()
     t = trainer(save_folder=str(tmp_path))
-    with pytest.raises(FileExistsError, match="ep1-ba4-rank0.pt"):
+    with pytest.raises(FileExistsError, match=r"ep1-ba4-rank0.pt"):
         t.fit()
     t.close()
     assert (tmp_path / "ep2-ba8-rank0.pt").read_bytes() == before
@@ -172,7 +172,7 @@ def test_a_failed_write_leaves_the_old_file(
     with pytest.raises(OSError, match="No space"):
         save_checkpoint(state, str(tmp_path / "a.pt"))
     assert Path(path).read_bytes() == before
-    assert os.listdir(tmp_path) == ["a.pt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pt"]
 
 
 def test_a_failed_save_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_a_failed_save_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(OSError, match="No space"):
         t.save_checkpoint_to_save_folder()
     assert [Path(p).name for p in t.saved_checkpoints] == ["ep0-ba0-rank0.pt"]
-    assert os.readlink(tmp_path / "latest-rank0.pt") == "ep0-ba0-rank0.pt"
+    assert str((tmp_path / "latest-rank0.pt").readlink()) == "ep0-ba0-rank0.pt"
     t.close()
 
 
@@ -245,7 +245,7 @@ def good(tmp_path: Path) -> Path:
 def test_a_file_cut_short_is_told(cut: float, good: Path) -> None:
     data = good.read_bytes()
     good.write_bytes(data[: int(cut * len(data)) if isinstance(cut, float) else cut])
-    with pytest.raises(ValueError, match="cut short|damaged"):
+    with pytest.raises(ValueError, match=r"cut short|damaged"):
         trainer(load_path=str(good))
 
 
@@ -281,7 +281,7 @@ def test_missing_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
         trainer(load_path=str(tmp_path / "a.pt"))
     (tmp_path / "link.pt").symlink_to("gone.pt")
-    with pytest.raises(FileNotFoundError, match="gone.pt"):
+    with pytest.raises(FileNotFoundError, match=r"gone.pt"):
         trainer(load_path=str(tmp_path / "link.pt"))
     with pytest.raises(ValueError, match="folder"):
         trainer(load_path=str(tmp_path))
@@ -332,7 +332,7 @@ def test_a_stateful_part_that_is_not_plain_is_named(tmp_path: Path) -> None:
         def state_dict(self) -> dict[str, Any]:
             return {"lock": object()}
 
-    with pytest.raises(TypeError, match="callback/0/.*Lock/lock is <object"):
+    with pytest.raises(TypeError, match=r"callback/0/.*Lock/lock is <object"):
         fitted(callbacks=Lock(), save_folder=str(tmp_path))
 
 
@@ -382,7 +382,11 @@ def test_required_algorithms_are_rebuilt_from_plain_arguments(
     fitted(algorithms=Widen(7), save_folder=str(tmp_path))
     file = str(tmp_path / "latest-rank0.pt")
     stored = torch.load(file, weights_only=True)["state"]["algorithms"][0]
-    assert (stored["plugin"], stored["arguments"], stored["required"]) == ("widen", {"size": 7}, True)
+    assert (stored["plugin"], stored["arguments"], stored["required"]) == (
+        "widen",
+        {"size": 7},
+        True,
+    )
     json.dumps(stored["arguments"])
 
     def resolve(group: str, name: str, **arguments: Any) -> Any:

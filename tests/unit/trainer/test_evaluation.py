@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
+
 from composer.core.callback import Callback
 from composer.core.evaluator import Evaluator
 from composer.core.logger import Logger
@@ -14,7 +16,6 @@ from composer.loggers import InMemoryLogger
 from composer.metrics import CrossEntropy, MulticlassAccuracy
 from composer.trainer import Trainer
 from composer_testing.tiny import IdDataset, TinyModel, loader
-from torch.utils.data import DataLoader
 
 
 class TwoMetrics(TinyModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+
 from composer.trainer import Trainer
 from composer_testing.tiny import EventRecorder, TinyModel, loader
 

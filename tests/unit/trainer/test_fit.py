@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from composer.core.callback import Callback
 from composer.core.logger import Logger
 from composer.core.state import State
@@ -86,7 +87,7 @@ def test_a_started_epoch_goes_on_in_the_next_fit() -> None:
     t.fit()
     t.fit(duration="2ba")
     t.close()
-    assert sorted(sum(ids.ids, [])) == list(range(16))
+    assert sorted(i for batch in ids.ids for i in batch) == list(range(16))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_duration_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_epochs_with_an_unsized_loader_are_refused_before_a_batch_is_drawn() -> None:
     data = Draws(5)
-    with pytest.raises(ValueError, match="__len__.*another unit.*train_subset_num_batches"):
+    with pytest.raises(ValueError, match=r"__len__.*another unit.*train_subset_num_batches"):
         trainer(data, "2ep")
     t = trainer(data, "7ba")
     with pytest.raises(ValueError, match="train_subset_num_batches"):
@@ -274,7 +275,7 @@ def test_empty_data_is_an_error(data: Any) -> None:
 
 
 def test_more_microbatch_than_batch_is_said() -> None:
-    with pytest.warns(UserWarning, match="device_train_microbatch_size=8 .*batch_size=4"):
+    with pytest.warns(UserWarning, match=r"device_train_microbatch_size=8 .*batch_size=4"):
         trainer(device_train_microbatch_size=8).close()
 
 
@@ -372,7 +373,7 @@ def test_the_metric_label_is_honoured() -> None:
 
 
 def test_a_missing_optimizer_is_made_and_said() -> None:
-    with pytest.warns(UserWarning, match="DecoupledSGDW with lr=0.1"):
+    with pytest.warns(UserWarning, match=r"DecoupledSGDW with lr=0.1"):
         t = Trainer(
             model=TinyModel(), train_dataloader=loader(), max_duration=1, progress_bar=False
         )
@@ -389,9 +390,7 @@ def test_a_model_without_parameters_evaluates_only() -> None:
         def forward(self, batch: Any) -> torch.Tensor:
             return batch[0]
 
-    t = Trainer(
-        model=Nothing(), train_dataloader=loader(), max_duration=1, progress_bar=False
-    )
+    t = Trainer(model=Nothing(), train_dataloader=loader(), max_duration=1, progress_bar=False)
     assert len(t.predict(loader(8, 4))) == 2
     with pytest.raises(ValueError, match="nothing to train"):
         t.fit()

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
+
 from composer.core.algorithm import Algorithm
 from composer.core.callback import Callback
 from composer.core.event import Event
@@ -20,7 +22,6 @@ from composer.optim import CosineAnnealingWithWarmupScheduler
 from composer.trainer import Trainer
 from composer.utils import dist
 from composer_testing.tiny import EventRecorder, IdDataset, IdRecorder, TinyModel, loader
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler
 
 EPOCHS, BATCHES = 3, 6
 
@@ -317,7 +318,7 @@ _EDGES = ("init", "before_load", "after_load", "fit_start", "fit_end")
 def test_the_rest_of_the_epoch_follows(tmp_path: Path) -> None:
     straight = Run(save=tmp_path, duration="2ep")
     resumed = Run(load=str(tmp_path / "ep1-ba8-rank0.pt"), duration="2ep")
-    seen = sum(straight.ids.ids[6:8], []) + sum(resumed.ids.ids, [])
+    seen = [i for batch in straight.ids.ids[6:8] + resumed.ids.ids for i in batch]
     assert sorted(seen) == list(range(24))
     assert [name for name in resumed.events.names if name == "epoch_end"] == ["epoch_end"]
 
@@ -368,9 +369,7 @@ def test_stateful_data_continues_without_replay(tmp_path: Path) -> None:
     assert resumed.loader.dataset.reads == 8
 
 
-def test_replay_is_said_with_its_length(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_replay_is_said_with_its_length(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def data() -> Any:
         return DataLoader(Counting(), batch_size=4)
 
@@ -383,9 +382,7 @@ def test_replay_is_said_with_its_length(
 
 def test_without_spinning_the_epoch_starts_over(tmp_path: Path) -> None:
     straight = Run(duration="6ba", save=tmp_path, every="2ba")
-    resumed = Run(
-        duration="6ba", load=str(checkpoints(tmp_path)[0]), spin_dataloaders=False
-    )
+    resumed = Run(duration="6ba", load=str(checkpoints(tmp_path)[0]), spin_dataloaders=False)
     assert resumed.ids.ids == straight.ids.ids[:4]
 
 
@@ -400,9 +397,7 @@ def test_the_first_evaluation_after_resuming_is_whole(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"eval_dataloader": loader(20, 4), "eval_interval": "2ba"}
     Run(duration="6ba", save=tmp_path, every="3ba", **settings)
     count = Count()
-    resumed = Run(
-        duration="6ba", load=str(checkpoints(tmp_path)[0]), callbacks=[count], **settings
-    )
+    resumed = Run(duration="6ba", load=str(checkpoints(tmp_path)[0]), callbacks=[count], **settings)
     assert count.batches == [5, 5]
     assert resumed.trainer.state.eval_timestamp.batch == "5ba"
 
@@ -527,7 +522,7 @@ def test_less_data_than_before_is_refused(tmp_path: Path) -> None:
         load_path=str(checkpoints(tmp_path)[-1]),
         progress_bar=False,
     )
-    with pytest.raises(RuntimeError, match="after 5 batches of epoch 0.*ends after 2"):
+    with pytest.raises(RuntimeError, match=r"after 5 batches of epoch 0.*ends after 2"):
         trainer.fit()
     trainer.close()
 

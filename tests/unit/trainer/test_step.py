@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
 from composer.core.algorithm import Algorithm
 from composer.core.data_spec import DataSpec
 from composer.core.event import Event
@@ -16,8 +19,6 @@ from composer.devices import DeviceCPU
 from composer.trainer import Trainer
 from composer.trainer.step import reduce_loss
 from composer_testing.tiny import IdDataset, TinyModel, loader
-from torch import nn
-from torch.utils.data import DataLoader
 
 
 def train(
@@ -102,7 +103,10 @@ def test_token_weighting_equals_the_whole_batch(size: int) -> None:
         model, [batch], device_train_microbatch_size=size, accumulate_train_batch_on_tokens=True
     )
     torch.testing.assert_close(
-        model.embedding.weight, expected.embedding.weight, rtol=0, atol=1e-14  # type: ignore[union-attr]
+        model.embedding.weight,
+        expected.embedding.weight,
+        rtol=0,
+        atol=1e-14,  # type: ignore[union-attr]
     )
     assert trainer.state.total_loss_dict["loss/train/total"] == pytest.approx(losses[0], abs=1e-14)
 
@@ -335,9 +339,7 @@ def test_transforms_run_where_they_are_promised() -> None:
         seen.append(("microbatch", len(batch[0])))
         return batch
 
-    spec = DataSpec(
-        list(loader(4, 4)), batch_transforms=whole, microbatch_transforms=micro
-    )
+    spec = DataSpec(list(loader(4, 4)), batch_transforms=whole, microbatch_transforms=micro)
     train(TinyModel(), spec, device_train_microbatch_size=2)
     assert seen == [("batch", 4), ("microbatch", 2), ("microbatch", 2)]
 

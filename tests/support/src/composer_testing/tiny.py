@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset
+
 from composer.core.callback import Callback
 from composer.core.event import Event
 from composer.core.logger import Logger
 from composer.core.model import ComposerModel
 from composer.core.state import State
 from composer.devices import DeviceCPU
-from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["EventRecorder", "IdDataset", "IdRecorder", "TinyModel", "loader", "state_of"]
 

@@ -279,9 +279,7 @@ class DataSpec:
             16
         """
         if token_type not in ("total", "loss_generating"):
-            raise ValueError(
-                f"token_type must be 'total' or 'loss_generating', not {token_type!r}"
-            )
+            raise ValueError(f"token_type must be 'total' or 'loss_generating', not {token_type!r}")
         if self._count_tokens is not None:
             count = self._count_tokens(batch)
             if isinstance(count, Mapping):

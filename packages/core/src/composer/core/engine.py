@@ -282,7 +282,9 @@ class Engine:
 
     def _plan(self, key: Event | str) -> _Plan | None:
         if self._closed:
-            raise RuntimeError(f"the engine is closed; event {key!s} cannot run. Make a new trainer")
+            raise RuntimeError(
+                f"the engine is closed; event {key!s} cannot run. Make a new trainer"
+            )
         event = self._as_event(key)
         candidates = []
         for algorithm in sort_by_phase(self.state.algorithms, event):
@@ -290,7 +292,8 @@ class Engine:
             if declared is None or event in declared:
                 asks = declared is None or type(algorithm).match is not Algorithm.match
                 candidates.append((algorithm, asks or "match" in algorithm.__dict__))
-        destinations, others = [], []
+        destinations: list[_Handler] = []
+        others: list[_Handler] = []
         for callback in self.state.callbacks:
             if (handler := self._handler(callback, event)) is not None:
                 is_destination = isinstance(callback, LoggerDestination)

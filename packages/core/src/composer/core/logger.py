@@ -16,8 +16,6 @@ import torch
 from composer.core.callback import Callback
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from composer.core.state import State
 
 __all__ = ["Logger", "LoggerDestination", "format_log_data_value"]

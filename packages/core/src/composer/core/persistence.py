@@ -132,11 +132,7 @@ def _load_model(state: State, saved: Any, how: _Restoring) -> None:
             + (f" Shapes differ: {shapes}." if shapes else "")
             + (f" Missing in the checkpoint: {missing}." if missing else "")
             + (f" Not in the model: {unexpected}." if unexpected else "")
-            + (
-                ""
-                if shapes
-                else " Pass load_strict_model_weights=False to load what is in both."
-            )
+            + ("" if shapes else " Pass load_strict_model_weights=False to load what is in both.")
         )
     if missing or unexpected:
         warnings.warn(
@@ -242,7 +238,8 @@ def _load_optimizer(
         index_of.update(zip(own_groups[-1], packed_group["params"], strict=True))
     stored_groups = [group["params"] for group in saved["param_groups"]]
     if [sorted(g) for g in own_groups] != [sorted(g) for g in stored_groups]:
-        own, stored = set(sum(own_groups, [])), set(sum(stored_groups, []))
+        own = {name for group in own_groups for name in group}
+        stored = {name for group in stored_groups for name in group}
         raise ValueError(
             f"the checkpoint's parameter groups do not fit the optimizer's: stored sizes "
             f"{[len(g) for g in stored_groups]}, here {[len(g) for g in own_groups]}; only "
@@ -375,7 +372,7 @@ def _apply_required_algorithms(state: State, saved: Sequence[Any], how: _Restori
     """Put algorithms that shaped the stored model on this one, where the user left them out."""
     here = [_short_name(a) for a in state.algorithms]
     excluded = set(how.exclude_algorithms)
-    missing = []
+    missing: list[Any] = []
     for stored in saved:
         if not stored["required"] or stored["type"] in excluded:
             continue
@@ -498,9 +495,7 @@ def _keep_run_name(state: State, saved: Any, how: _Restoring) -> None:
 
 
 #: Field name to how it is saved and how it comes back, in the order of restoring.
-SAVED_FIELDS: dict[
-    str, tuple[Callable[[State], Any], Callable[[State, Any, _Restoring], None]]
-] = {
+SAVED_FIELDS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any, _Restoring], None]]] = {
     "model": (_save_model, _load_model),
     "optimizers": (_save_optimizers, _load_optimizers),
     "schedulers": (_save_schedulers, _load_schedulers),

@@ -89,7 +89,7 @@ class Time(Generic[TValue], Serializable):
         if unit is TimeUnit.DURATION:
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 raise TypeError(f"a time in 'dur' takes a number, not {value!r}")
-            value = float(value)
+            value = float(value)  # type: ignore[assignment]
             if not math.isfinite(value):
                 raise ValueError(f"a time must be finite, not {value!r}")
         elif not isinstance(value, int) or isinstance(value, bool):

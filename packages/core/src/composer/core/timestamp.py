@@ -1,4 +1,4 @@
-"""The training clock: how many iterations, epochs, batches, samples, tokens and seconds have passed.
+"""The training clock: how many epochs, batches, samples, tokens and seconds have passed.
 
 A timestamp is immutable; each advance makes a new one, so a reference taken at one event still says
 the same at the next. Counters are kept as bare ints, since one is made per training step, and are

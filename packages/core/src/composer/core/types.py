@@ -15,7 +15,7 @@ __all__ = ["JSON", "Batch", "Dataset", "MemoryFormat", "PyTorchScheduler", "Trai
 Batch: TypeAlias = Any
 
 #: What JSON can hold.
-JSON: TypeAlias = "str | float | int | None | list[JSON] | dict[str, JSON]"
+JSON: TypeAlias = "str | float | int | list[JSON] | dict[str, JSON] | None"
 
 #: A map-style or iterable dataset whose samples are collated into batches.
 Dataset: TypeAlias = TorchDataset[Any]

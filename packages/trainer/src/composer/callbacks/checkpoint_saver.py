@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -71,9 +70,7 @@ class CheckpointSaver(Callback):
         | Path
         | None = "{run_name}/checkpoints/ep{epoch}-ba{batch}-rank{rank}.pt",
         latest_filename: str | Path | None = "latest-rank{rank}.pt",
-        latest_remote_file_name: str
-        | Path
-        | None = "{run_name}/checkpoints/latest-rank{rank}.pt",
+        latest_remote_file_name: str | Path | None = "{run_name}/checkpoints/latest-rank{rank}.pt",
         save_interval: Time[int] | str | int | Callable[[State, Event], bool] = "1ep",
         *,
         overwrite: bool = False,
@@ -245,7 +242,7 @@ class CheckpointSaver(Callback):
         self._saved, surplus = retained(self._saved, self.num_checkpoints_to_keep)
         for old in surplus:
             try:
-                os.remove(old)
+                Path(old).unlink()
             except FileNotFoundError:
                 pass
             except OSError as error:

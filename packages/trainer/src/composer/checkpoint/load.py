@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import zipfile
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ def safe_torch_load(path: str | Path, map_location: str = "cpu") -> Any:
     """
     path = Path(path)
     if not path.exists():
-        target = f" (a link to {os.readlink(path)}, which is gone)" if path.is_symlink() else ""
+        target = f" (a link to {path.readlink()}, which is gone)" if path.is_symlink() else ""
         raise FileNotFoundError(f"there is no checkpoint at {path}{target}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a full checkpoint is one file")
@@ -269,7 +268,7 @@ def fetch_checkpoint(
     from composer.utils.transfer import get_file
 
     with tempfile.TemporaryDirectory(prefix="composer-checkpoint-") as folder:
-        local = os.path.join(folder, "checkpoint.pt")
+        local = str(Path(folder) / "checkpoint.pt")
         get_file(path, local, object_store=object_store, progress_bar=progress_bar)
         # On POSIX the mapped file stays readable after its name is gone.
         return read_checkpoint(local)

@@ -170,7 +170,7 @@ def link_latest(path: str | Path, link: str | Path) -> None:
     temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(os.path.relpath(path, link.parent))
-    os.replace(temporary, link)
+    temporary.replace(link)
 
 
 def retained(paths: Sequence[str], num_to_keep: int) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 __all__ = [
     "algorithms",
     "callbacks",
+    "check_epoch_length",
+    "check_subset",
     "configure_python_logging",
     "default_optimizer",
     "destinations",
-    "check_epoch_length",
-    "check_subset",
     "evaluators",
     "make_scaler",
     "run_name",
@@ -51,18 +52,108 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_ADJECTIVES = (
-    "amber brisk calm clever coral crisp dapper eager fleet fond gentle glad golden happy honest "
-    "keen kind lively lucid lucky mellow merry mighty noble olive plucky polite proud quick quiet "
-    "rapid rosy royal rustic sage sharp silver smart snug solid sunny swift tidy tranquil vivid "
-    "warm wise witty"
-).split()
-_NOUNS = (
-    "alder badger beaver birch cedar condor crane dingo dolphin eagle elm falcon fern finch fox "
-    "gecko heron ibex iris jay kestrel koala lark lemur lily lynx maple marten moose newt oak "
-    "orchid osprey otter owl panda pine puffin quail raven robin salmon sparrow stork swan tapir "
-    "tiger willow wren yak"
-).split()
+_ADJECTIVES = [
+    "amber",
+    "brisk",
+    "calm",
+    "clever",
+    "coral",
+    "crisp",
+    "dapper",
+    "eager",
+    "fleet",
+    "fond",
+    "gentle",
+    "glad",
+    "golden",
+    "happy",
+    "honest",
+    "keen",
+    "kind",
+    "lively",
+    "lucid",
+    "lucky",
+    "mellow",
+    "merry",
+    "mighty",
+    "noble",
+    "olive",
+    "plucky",
+    "polite",
+    "proud",
+    "quick",
+    "quiet",
+    "rapid",
+    "rosy",
+    "royal",
+    "rustic",
+    "sage",
+    "sharp",
+    "silver",
+    "smart",
+    "snug",
+    "solid",
+    "sunny",
+    "swift",
+    "tidy",
+    "tranquil",
+    "vivid",
+    "warm",
+    "wise",
+    "witty",
+]
+_NOUNS = [
+    "alder",
+    "badger",
+    "beaver",
+    "birch",
+    "cedar",
+    "condor",
+    "crane",
+    "dingo",
+    "dolphin",
+    "eagle",
+    "elm",
+    "falcon",
+    "fern",
+    "finch",
+    "fox",
+    "gecko",
+    "heron",
+    "ibex",
+    "iris",
+    "jay",
+    "kestrel",
+    "koala",
+    "lark",
+    "lemur",
+    "lily",
+    "lynx",
+    "maple",
+    "marten",
+    "moose",
+    "newt",
+    "oak",
+    "orchid",
+    "osprey",
+    "otter",
+    "owl",
+    "panda",
+    "pine",
+    "puffin",
+    "quail",
+    "raven",
+    "robin",
+    "salmon",
+    "sparrow",
+    "stork",
+    "swan",
+    "tapir",
+    "tiger",
+    "willow",
+    "wren",
+    "yak",
+]
 
 
 def run_name(given: str | None) -> tuple[str, bool]:
@@ -143,7 +234,7 @@ def say_slow_precision(precision: Precision, device: Device) -> None:
 
 def _cpu_capabilities() -> list[str]:
     try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="ignore") as file:
+        with Path("/proc/cpuinfo").open(encoding="ascii", errors="ignore") as file:
             flags = next((line for line in file if line.startswith("flags")), "")
     except OSError:
         return []
@@ -165,7 +256,7 @@ def default_optimizer(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
         >>> default_optimizer(torch.nn.Identity())
         []
     """
-    parameters = [p for p in model.parameters()]
+    parameters = list(model.parameters())
     if not parameters:
         return []
     from composer.optim.decoupled_weight_decay import DecoupledSGDW
@@ -542,5 +633,3 @@ def say_short_epoch(size: Any, batch_size: Any) -> None:
             f"update. Raise the loader's batch size for larger updates",
             stacklevel=3,
         )
-
-

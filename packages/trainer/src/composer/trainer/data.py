@@ -1,7 +1,7 @@
 """The order of the training data, and how to come back to a place in it.
 
-The order of an epoch depends on the run's seed and the epoch alone: an epoch's iterator is made, and
-its first batch drawn, under random streams seeded from those two, which are put back afterwards. So
+The order of an epoch depends on the run's seed and the epoch alone: its iterator is made, and its
+first batch drawn, under random streams seeded from those two, which are put back afterwards. So
 nothing else that draws random numbers (dropout, an evaluation, another callback) moves the data,
 and a resumed epoch has the order of the interrupted one.
 
@@ -123,7 +123,7 @@ class TrainData(Serializable):
         self._state = state
         self._epoch_start: dict[str, Any] = {}
         self._pending: dict[str, Any] | None = None
-        dataset = getattr(self.loader, "dataset", None)
+        dataset: Any = getattr(self.loader, "dataset", None)
         workers = getattr(self.loader, "num_workers", 0)
         self._dataset = dataset
         self._stateful_loader = _is_stateful(self.loader)
@@ -162,9 +162,7 @@ class TrainData(Serializable):
 
     def _snapshot(self) -> dict[str, Any]:
         return {
-            name: source.get_state()
-            if isinstance(source, torch.Generator)
-            else source.state_dict()
+            name: source.get_state() if isinstance(source, torch.Generator) else source.state_dict()
             for name, source in self._sources().items()
         }
 
@@ -321,9 +319,7 @@ class EpochIterator(Iterator[Any]):
 
     rest: Iterator[Any]
 
-    def __init__(
-        self, loader: Iterable[Any], seed: int, rest: Iterator[Any] | None = None
-    ) -> None:
+    def __init__(self, loader: Iterable[Any], seed: int, rest: Iterator[Any] | None = None) -> None:
         self._loader = loader
         self._seed = seed
         self._started = rest is not None

@@ -180,9 +180,7 @@ class EvalLoop:
                 self._logger.log_metrics(values, step=int(state.timestamp.batch))
             engine.run_event(Event.EVAL_END)
         if int(state.eval_timestamp.batch) == 0:
-            log.warning(
-                "the evaluation set %r yielded no batches; its metrics say nothing", label
-            )
+            log.warning("the evaluation set %r yielded no batches; its metrics say nothing", label)
 
     def _set_epoch(self, dataloader: Any) -> None:
         """A distributed sampler gets the batch counter, so that shuffled sets differ in time."""

@@ -194,9 +194,7 @@ class TrainLoop:
 
     # ---- one batch ----------------------------------------------------------------------------
 
-    def _train_batch(
-        self, num_in_batch: int | float, samples: int | float, tokens: int
-    ) -> None:
+    def _train_batch(self, num_in_batch: int | float, samples: int | float, tokens: int) -> None:
         state, logger, run_event = self._state, self._logger, self._engine.run_event
         before = state.timestamp
         losses = self._step.run(num_in_batch)

@@ -170,9 +170,7 @@ def check_microbatch_size(
             f"{argument}='auto' comes with automatic microbatching; give a number of samples"
         )
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(
-            f"{argument} must be a positive whole number of samples, not {size!r}"
-        )
+        raise ValueError(f"{argument} must be a positive whole number of samples, not {size!r}")
     return size
 
 

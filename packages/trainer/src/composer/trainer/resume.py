@@ -107,7 +107,8 @@ def resume(
 
 
 def _find_automatically(state: State, save: SaveOptions) -> Path | None:
-    assert save.folder is not None and save.latest_filename is not None
+    assert save.folder is not None
+    assert save.latest_filename is not None
     folder = format_name_with_dist(save.folder, state.run_name)
     latest = format_name_with_dist(save.latest_filename, state.run_name)
     suffix = Path(save.filename).suffix

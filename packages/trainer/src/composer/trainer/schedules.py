@@ -140,4 +140,3 @@ class Schedules:
             ):
                 group["lr"] = base * factor
             scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
-

@@ -208,7 +208,8 @@ class TrainStep:
         run_event = self._engine.run_event
         run_event(_BEFORE_TRAIN_BATCH)
         self._optimizer.zero_grad()
-        self._losses = losses = {}
+        losses: dict[str, torch.Tensor] = {}
+        self._losses = losses
         if self._metrics.active:
             self._metrics.reset()
         for piece, weight in zip(pieces, weights, strict=True):
@@ -219,9 +220,7 @@ class TrainStep:
         run_event(_AFTER_TRAIN_BATCH)
         return losses["total"]
 
-    def _train_piece(
-        self, piece: Batch, weight: float, losses: dict[str, torch.Tensor]
-    ) -> None:
+    def _train_piece(self, piece: Batch, weight: float, losses: dict[str, torch.Tensor]) -> None:
         state, run_event = self._state, self._engine.run_event
         if self._moves:
             piece = self._device.batch_to_device(piece)
@@ -251,7 +250,7 @@ class TrainStep:
         if type(loss) is torch.Tensor and not loss.dim():
             total, named = loss, {"total": loss}
         else:
-            total, named = reduce_loss(loss)  # type: ignore[arg-type]
+            total, named = reduce_loss(loss)
         for name, value in named.items():
             value = value.detach()
             if weight != 1.0:

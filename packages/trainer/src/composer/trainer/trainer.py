@@ -23,7 +23,7 @@ from composer.core.ordering import AlgorithmPass
 from composer.core.persistence import restore_pending_schedulers
 from composer.core.precision import Precision, _validate_precision, ensure_precision
 from composer.core.state import State
-from composer.core.time import Time, TimeUnit
+from composer.core.time import Time
 from composer.core.timestamp import Timestamp
 from composer.core.types import Batch
 from composer.devices import Device, get_device
@@ -375,9 +375,7 @@ class Trainer:
         # 7. Resumption, then random streams as if the run had just begun.
         self._relative_fit_refused = autoresume
         self.engine.run_event(Event.BEFORE_LOAD)
-        self._resumption = resume(
-            self.state, self.logger, loading, saving, seed_given=seed_given
-        )
+        self._resumption = resume(self.state, self.logger, loading, saving, seed_given=seed_given)
         if self._resumption is not None:
             self._schedules.refresh()
             self._give_position_to_data()
