@@ -19,12 +19,8 @@ import torch
 import composer.utils
 from composer.utils import (
     STR_TO_DTYPE,
-    FSDP2Config,
-    FSDPConfig,
     MissingConditionalImportError,
-    ParallelismConfig,
     StringEnum,
-    TPConfig,
     VersionedDeprecationWarning,
     batch_get,
     batch_set,
@@ -461,47 +457,6 @@ def test_next_smaller_size_halves_and_ends_with_the_cause() -> None:
     with pytest.raises(RuntimeError, match="One sample at a time") as caught:
         next_smaller_size(1, original)
     assert caught.value.__cause__ is original
-
-
-# ---- settings of parallelism --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong", "near"),
-    [
-        (FSDPConfig, "sharding_strategi", "sharding_strategy"),
-        (FSDP2Config, "reshard_after_foward", "reshard_after_forward"),
-        (TPConfig, "layer_plans", "layer_plan"),
-        (ParallelismConfig, "fspd", "fsdp"),
-        (FSDPConfig, "device_mesh", None),
-    ],
-)
-def test_unknown_field_is_refused(kind: Any, wrong: str, near: str | None) -> None:
-    match = f"{kind.__name__} has no field '{wrong}'" + (f'.*"{near}"' if near else "")
-    with pytest.raises(TypeError, match=match):
-        kind(**{wrong: 1})
-
-
-def test_fsdp_defaults_and_mapping() -> None:
-    config = FSDPConfig(state_dict_type="sharded")
-    assert config.sharding_strategy == "FULL_SHARD"
-    assert config.backward_prefetch == "BACKWARD_POST"
-    assert config.data_parallel_shard_degree == -1
-    assert config.state_dict_type == "sharded"
-    config.device_mesh = None
-    assert FSDP2Config().data_parallel_shard_degree == -1
-    with pytest.warns(UserWarning, match=r"not used: forward_prefetch, use_orig_params"):
-        newer = FSDP2Config.from_compatible_attrs(
-            {
-                "sharding_strategy": "SHARD_GRAD_OP",
-                "use_orig_params": True,
-                "forward_prefetch": True,
-                "verbose": True,
-            }
-        )
-    assert newer == FSDP2Config(reshard_after_forward=False, verbose=True)
-    with pytest.raises(TypeError, match='"mixed_precision"'):
-        FSDP2Config.from_compatible_attrs({"mixed_precison": "PURE"})
 
 
 # ---- the rest -----------------------------------------------------------------------------------

@@ -57,11 +57,6 @@ if TYPE_CHECKING:
     )
     from composer.utils.oom import is_out_of_memory as is_out_of_memory
     from composer.utils.oom import next_smaller_size as next_smaller_size
-    from composer.utils.parallelism import FSDP2Config as FSDP2Config
-    from composer.utils.parallelism import FSDPConfig as FSDPConfig
-    from composer.utils.parallelism import ParallelismConfig as ParallelismConfig
-    from composer.utils.parallelism import ParallelismType as ParallelismType
-    from composer.utils.parallelism import TPConfig as TPConfig
     from composer.utils.paths import (
         FORMAT_NAME_WITH_DIST_AND_TIME_TABLE as FORMAT_NAME_WITH_DIST_AND_TIME_TABLE,
     )
@@ -139,11 +134,6 @@ _HOMES = {
     "maybe_create_object_store_from_uri": "object_store",
     "is_out_of_memory": "oom",
     "next_smaller_size": "oom",
-    "FSDP2Config": "parallelism",
-    "FSDPConfig": "parallelism",
-    "ParallelismConfig": "parallelism",
-    "ParallelismType": "parallelism",
-    "TPConfig": "parallelism",
     "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE": "paths",
     "FORMAT_NAME_WITH_DIST_TABLE": "paths",
     "atomic_write": "paths",
@@ -182,17 +172,12 @@ __all__ = [
     "MAX_SEED",
     "STR_TO_DTYPE",
     "CliCompressor",
-    "FSDP2Config",
-    "FSDPConfig",
     "IteratorFileStream",
     "MissingConditionalImportError",
     "ObjectStore",
     "ObjectStoreTransientError",
-    "ParallelismConfig",
-    "ParallelismType",
     "ReplacementFunction",
     "StringEnum",
-    "TPConfig",
     "VersionedDeprecationWarning",
     "add_vision_dataset_transform",
     "atomic_write",
