@@ -245,6 +245,28 @@ def test_a_new_schedule_in_a_second_fit_starts_from_the_base_rate() -> None:
     assert lr.seen[-2:] == [0.25, 0.25]
 
 
+def test_a_clock_set_to_zero_starts_the_schedule_over() -> None:
+    lr = Lr()
+    t = trainer(duration="4ba", callbacks=lr, schedulers=LinearScheduler())
+    t.fit()
+    t.fit(reset_time=True)
+    t.close()
+    assert lr.seen == [1.0, 0.75, 0.5, 0.25] * 2
+
+
+def test_a_longer_run_is_asked_of_the_schedule_before_it_starts() -> None:
+    from composer.optim import LinearWithWarmupScheduler
+
+    ids = IdRecorder()
+    schedule = LinearWithWarmupScheduler(t_warmup="1ba", t_max="4ba")
+    t = trainer(duration="4ba", callbacks=ids, schedulers=schedule)
+    t.fit()
+    with pytest.raises(ValueError, match="t_max"):
+        t.fit(duration="4ba")
+    t.close()
+    assert len(ids.ids) == 4
+
+
 def test_stop_training_ends_at_the_next_check() -> None:
     class Stop(Callback):
         def batch_end(self, state: State, logger: Logger) -> None:

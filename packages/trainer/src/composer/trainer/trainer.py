@@ -518,6 +518,9 @@ class Trainer:
             self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
         if self._pending_schedulers is not None or state.scheduler_resumption:
             self._compile_schedulers()
+        # A clock that was set to zero, or a longer run, takes effect at the first batch; a schedule
+        # that does not fit the new duration is refused here.
+        self._schedules.refresh()
         if eval_dataloader is not None:
             state.evaluators = assemble.evaluators(
                 state,
