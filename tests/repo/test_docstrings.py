@@ -103,6 +103,11 @@ def problems_of_class(where: str, cls: type, *, exported: bool) -> Iterator[str]
             yield from problems_of_function(label, function, function.__doc__, bound=bound)
 
 
+# The parts that `Trainer` is made of: users meet them through it, and an example of one alone would
+# need all the others.
+INSIDE = "composer.trainer."
+
+
 def problems_of_module(module: Any, public: set[int]) -> Iterator[str]:
     if not module.__doc__:
         yield f"{module.__name__}: has no docstring"
@@ -118,7 +123,9 @@ def problems_of_module(module: Any, public: set[int]) -> Iterator[str]:
         else:
             continue
         is_error = inspect.isclass(thing) and issubclass(thing, Exception)
-        if not is_error and ">>>" not in (thing.__doc__ or ""):
+        if is_error or (module.__name__.startswith(INSIDE) and id(thing) not in public):
+            continue
+        if ">>>" not in (thing.__doc__ or ""):
             yield f"{where}: has no example"
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import OrderedDict, UserDict, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from composer.core import plugins
 from composer.devices import Device, DeviceCPU, DeviceGPU, DeviceMPS, get_device
 from composer.devices.base import TModule
+from composer_testing import write_distribution
 
 Pair = namedtuple("Pair", ["x", "y"])
 
@@ -57,7 +61,7 @@ def test_get_device_by_name_instance_and_default() -> None:
 @pytest.mark.parametrize(
     ("device", "error", "match"),
     [
-        ("gup", ValueError, r"device='gup' is unknown; accepted are: .*cpu.*\"gpu\""),
+        ("gup", ValueError, r"no device named 'gup' is installed\.\nDid you mean \"gpu\""),
         ("tpu", ValueError, "not built in.*plugin"),
         ("hpu", ValueError, "not built in.*plugin"),
         ("neuron", ValueError, "not built in.*plugin"),
@@ -67,6 +71,43 @@ def test_get_device_by_name_instance_and_default() -> None:
 def test_unknown_devices(device: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         get_device(device)
+
+
+def write_device(site: Path, distribution: str, name: str, code: str) -> None:
+    module = distribution.replace("-", "_")
+    write_distribution(
+        site,
+        distribution,
+        entry_points={"composer.devices": {name: f"{module}:Made"}},
+        modules={f"{module}.py": code},
+    )
+
+
+@pytest.fixture
+def site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_plugins: Callable[[], None]
+) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_device_of_a_plugin_is_found_and_chosen_among_two(site: Path) -> None:
+    code = "from composer.devices import DeviceCPU\nclass Made(DeviceCPU): pass"
+    write_device(site, "dev-one", "tpu", code)
+    assert type(get_device("TPU")).__module__ == "dev_one"
+    write_device(site, "dev-two", "tpu", code)
+    plugins.refresh()
+    with pytest.raises(plugins.PluginConflictError, match="'dev-one:tpu' or 'dev-two:tpu'"):
+        get_device("tpu")
+    assert type(get_device("dev-two:tpu")).__module__ == "dev_two"
+
+
+def test_plugin_cannot_take_the_name_of_a_device_of_ours(site: Path) -> None:
+    write_device(site, "dev-three", "cpu", "Made = dict")
+    with pytest.raises(plugins.PluginConflictError, match="composer-core:cpu"):
+        get_device("cpu")
+    with pytest.raises(TypeError, match=r"the device 'dev-three:cpu'.*gave \{\}, which is none"):
+        get_device("dev-three:cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

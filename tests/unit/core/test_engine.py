@@ -16,7 +16,7 @@ from composer.core.callback import Callback
 from composer.core.engine import Engine
 from composer.core.event import Event
 from composer.core.logger import Logger, LoggerDestination
-from composer.core.ordering import sort_to_back, sort_to_front
+from composer.core.passes import sort_to_back, sort_to_front
 from composer.core.state import State
 from composer.core.warnings import NotIntendedUseWarning
 from composer_testing.tiny import state_of
@@ -119,6 +119,54 @@ def test_those_that_did_not_open_follow_in_their_own_order() -> None:
     assert " ".join(calls) == "F A B B A F X"
 
 
+def test_a_later_batch_forgets_who_opened_the_one_before() -> None:
+    """What acted at `before` in one batch and not in the next is no opener there."""
+
+    class Once(Algorithm):
+        events = frozenset({Event.BEFORE_LOSS, Event.AFTER_LOSS})
+
+        def __init__(self) -> None:
+            self.batch = 0
+
+        def match(self, event: Event, state: State) -> bool:
+            return event is Event.AFTER_LOSS or self.batch == 0
+
+        def apply(self, event: Event, state: State, logger: Logger) -> None:
+            calls.append("A")
+
+    once = Once()
+    engine = engine_of([algorithm("X", Event.AFTER_LOSS), once])
+    engine.run_event(Event.BEFORE_LOSS)
+    engine.run_event(Event.AFTER_LOSS)
+    once.batch = 1
+    engine.run_event(Event.BEFORE_LOSS)
+    engine.run_event(Event.AFTER_LOSS)
+    assert " ".join(calls) == "A A X X A"
+
+
+def test_predecessors_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order among algorithms is decided when the table is made, not at each event."""
+    from composer.core import plugins
+
+    asked: list[str] = []
+    monkeypatch.setattr(plugins, "name_of", lambda group, cls: asked.append(cls.__name__))
+    engine = engine_of([algorithm("A", Event.INIT, after=("x",)), algorithm("B", Event.INIT)])
+    for _ in range(5):
+        engine.run_event(Event.INIT)
+    assert asked == ["A", "B"]
+
+
+def test_a_callback_in_use_can_be_copied_and_pickled() -> None:
+    import copy
+    import pickle
+
+    callback = Callback()
+    engine = engine_of(callbacks=[callback])
+    for twin in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        engine_of(callbacks=[twin]).close()
+    engine.close()
+
+
 def test_declared_predecessors(monkeypatch: pytest.MonkeyPatch) -> None:
     from composer.core import plugins
 
@@ -187,7 +235,8 @@ def test_traces() -> None:
 def test_the_table_follows_changes() -> None:
     engine = engine_of()
     state = engine.state
-    assert not engine.listens(Event.BATCH_END)
+    engine.run_event(Event.BATCH_END)
+    assert calls == []
     late = observer("C")
     state.callbacks.append(late)
     engine.run_event(Event.BATCH_END)
@@ -219,14 +268,6 @@ def test_an_instance_may_carry_its_own_method() -> None:
 def test_unknown_event_names_the_near_one() -> None:
     with pytest.raises(ValueError, match="batch_end"):
         engine_of().run_event("batch_ende")
-
-
-def test_events_need_data() -> None:
-    state = state_of(callbacks=[observer("C")])
-    engine = Engine(state, Logger(state))
-    with pytest.raises(RuntimeError, match="needs a dataloader"):
-        engine.run_event(Event.BATCH_END)
-    engine.run_event(Event.INIT)
 
 
 def test_closing() -> None:

@@ -84,7 +84,7 @@ def test_single_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
             name = "other"
             dist_backend = "nccl"
 
-        monkeypatch.setattr("composer.utils.dist.setup.load_moved", lambda _: lambda _: Other())
+        monkeypatch.setattr("composer.devices.select.get_device", lambda _: Other())
         with pytest.raises(RuntimeError, match=r"runs with the backend 'gloo'.*needs 'nccl'"):
             dist.initialize_dist("other")
     finally:

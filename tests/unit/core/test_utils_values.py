@@ -34,7 +34,6 @@ from composer.utils import (
     map_collection,
 )
 from composer.utils.iteration import IteratorFileStream, iterate_with_callback
-from composer.utils.oom import is_out_of_memory, next_smaller_size
 from composer.utils.retrying import retry
 from composer.utils.suggestions import did_you_mean
 
@@ -115,25 +114,22 @@ def test_unknown_name_has_a_near_match() -> None:
         _ = composer.utils.ensure_tupel
 
 
-def test_moved_name_of_a_missing_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from composer.utils import _moved
+def test_name_of_a_missing_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # None in sys.modules is how the import system spells "not there".
+    for name in [name for name in sys.modules if name.startswith("composer.checkpoint")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(importlib.machinery.PathFinder, "find_spec", lambda *_, **__: None)
+    monkeypatch.delitem(vars(composer.utils), "save_checkpoint", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="pip install composer-trainer"):
+        _ = composer.utils.save_checkpoint
 
-    monkeypatch.setitem(
-        _moved.MOVED, "made_up", ("composer.not_there.module", "composer-not-there")
-    )
-    with pytest.raises(ModuleNotFoundError, match='pip install "composer-not-there"'):
-        _ = composer.utils.made_up
 
-
-def test_moved_names_resolve_where_their_package_is_installed() -> None:
-    from composer.utils import _moved
-
-    for name, (home, distribution) in _moved.MOVED.items():
-        # A star import must not ask for packages that may be missing.
-        assert (name in composer.utils.__all__) == (distribution == "composer-core")
-        assert name in dir(composer.utils)
-        if importlib.util.find_spec(".".join(home.split(".")[:2])) is not None:
-            assert getattr(composer.utils, name) is not None
+def test_names_of_other_packages_resolve_and_are_not_starred() -> None:
+    elsewhere = ["get_save_filename", "load_checkpoint", "safe_torch_load", "save_checkpoint"]
+    assert set(elsewhere) <= set(dir(composer.utils)) - set(composer.utils.__all__)
+    if importlib.util.find_spec("composer.checkpoint") is not None:
+        for name in elsewhere:
+            assert getattr(composer.utils, name).__module__.startswith("composer.checkpoint")
 
 
 # ---- iteration ----------------------------------------------------------------------------------
@@ -297,11 +293,10 @@ def test_batch_set_refuses_what_cannot_be_meant() -> None:
 
 
 def test_missing_extra_names_the_exact_command() -> None:
-    error = MissingConditionalImportError("timm", "timm")
-    assert 'pip install "composer-models[timm]"' in str(error)
+    error = MissingConditionalImportError("vision", "torchvision", distribution="composer-core")
+    assert 'pip install "composer-core[vision]"' in str(error)
     assert isinstance(error, ImportError)
-    other = MissingConditionalImportError("vision", "torchvision", distribution="composer-recipes")
-    assert 'pip install "composer-recipes[vision]"' in str(other)
+    assert error.name == "torchvision"
     assert 'pip install "composer-full[made-up]"' in str(
         MissingConditionalImportError("made-up", "x")
     )
@@ -402,61 +397,6 @@ def test_flat_and_nested_are_inverse() -> None:
 def test_flat_keys_that_collide(flat: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="key"):
         convert_flat_dict_to_nested_dict(flat)
-
-
-# ---- out of memory ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (torch.OutOfMemoryError("anything"), True),
-        (MemoryError(), True),
-        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0)"), True),
-        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), True),
-        (RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB"), True),
-        (RuntimeError("XPU out of memory. Tried to allocate 2.00 GiB"), True),
-        (RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"), True),
-        (RuntimeError("Invalid buffer size: 24.00 GB"), True),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
-        (
-            RuntimeError(
-                "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a "
-                "non-contiguous input."
-            ),
-            True,
-        ),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), True),
-        (
-            RuntimeError(
-                "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: "
-                "you tried to allocate 8 bytes."
-            ),
-            True,
-        ),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried"), True),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
-        (RuntimeError("DataLoader worker is killed: out of shared memory (shm)"), False),
-        (RuntimeError("unable to mmap 8 bytes: Cannot allocate memory (12)"), False),
-        (RuntimeError("memory format option is only supported by strided tensors"), False),
-        (ValueError("CUDA out of memory"), False),
-        (KeyboardInterrupt(), False),
-        (RuntimeError("out of resource: shared memory, Required: 1, Hardware limit: 0"), False),
-    ],
-)
-def test_is_out_of_memory(error: BaseException, expected: bool) -> None:
-    assert is_out_of_memory(error) is expected
-
-
-def test_next_smaller_size_halves_and_ends_with_the_cause() -> None:
-    original = RuntimeError("CUDA out of memory")
-    sizes = [32]
-    while sizes[-1] > 1:
-        sizes.append(next_smaller_size(sizes[-1], original))
-    assert sizes == [32, 16, 8, 4, 2, 1]
-    with pytest.raises(RuntimeError, match="One sample at a time") as caught:
-        next_smaller_size(1, original)
-    assert caught.value.__cause__ is original
 
 
 # ---- the rest -----------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown precision": ({"precision": "fp23"}, ValueError, "fp32"),
     "fp8": ({"precision": "amp_fp8"}, NotImplementedError, "comes with"),
     "unknown unit": ({"max_duration": "10epochs"}, ValueError, "max_duration='10epochs'.*'10ep'"),
+    "iterations": ({"max_duration": "3iter"}, ValueError, "no run advances"),
+    "save iterations": ({"save_interval": "1iter", "save_folder": "x"}, ValueError, "iterations"),
     "share as duration": ({"max_duration": "0.5dur"}, ValueError, "share of itself"),
     "no duration": ({"max_duration": 0}, ValueError, "must be positive"),
     "fractional epochs": ({"max_duration": 1.5}, TypeError, "max_duration=1.5"),
@@ -108,6 +110,9 @@ def test_a_scheduler_of_another_optimizer() -> None:
         ({"train_dataloader": loader()}, "how long to train"),
         ({"train_dataloader": loader(), "duration": "1epoch"}, "duration='1epoch'"),
         ({"train_dataloader": loader(), "scale_schedule_ratio": 2.0}, "needs schedulers"),
+        ({"eval_interval": "3ba"}, "eval_dataloader"),
+        ({"eval_subset_num_batches": 3}, "eval_dataloader"),
+        ({"train_dataloader_label": "mine"}, "train_dataloader_label='mine'"),
         ({"train_dataloader": loader(), "step_schedulers_every_batch": True}, "needs schedulers"),
     ],
 )
@@ -135,6 +140,25 @@ def test_many_ranks_are_refused_before_anything_is_built(monkeypatch: pytest.Mon
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     with pytest.raises(NotImplementedError, match="comes with"):
         build()
+
+
+def test_tokens_that_nobody_counts_are_told_at_the_first_batch() -> None:
+    trainer = build(train_dataloader=loader(), max_duration="100tok")
+    with pytest.raises(ValueError, match="get_num_tokens_in_batch"):
+        trainer.fit()
+    trainer.close()
+    assert int(trainer.state.timestamp.batch) == 0
+
+
+def test_a_device_says_which_precisions_it_has() -> None:
+    from composer.devices import DeviceCPU
+
+    class Narrow(DeviceCPU):
+        name = "narrow"
+        precisions = frozenset({"fp32"})
+
+    with pytest.raises(ValueError, match=r"'amp_bf16' does not work on device='narrow'.*fp32"):
+        build(device=Narrow(), precision="bf16")
 
 
 def test_a_closed_trainer_says_so() -> None:

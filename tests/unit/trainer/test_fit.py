@@ -433,9 +433,9 @@ def test_bf16_on_the_cpu_says_when_it_is_slow(
 ) -> None:
     from composer.trainer import assemble
 
-    for capabilities, slow in (([], True), (["AMX"], False)):
+    for flags, slow in ((set(), True), ({"amx_bf16"}, False)):
         caplog.clear()
-        monkeypatch.setattr(assemble, "_cpu_capabilities", lambda c=capabilities: c)
+        monkeypatch.setattr(assemble, "_cpu_flags", lambda f=flags: f)
         with caplog.at_level(logging.WARNING):
             trainer(precision="bf16").close()
         assert ("slower" in caplog.text) is slow

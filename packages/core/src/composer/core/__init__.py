@@ -6,7 +6,9 @@ word typed, does not bring torch along.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from composer._lazy import lazy_names
 
 if TYPE_CHECKING:
     from composer.core.algorithm import Algorithm as Algorithm
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from composer.core.logger import LoggerDestination as LoggerDestination
     from composer.core.logger import format_log_data_value as format_log_data_value
     from composer.core.model import ComposerModel as ComposerModel
-    from composer.core.ordering import AlgorithmPass as AlgorithmPass
+    from composer.core.passes import AlgorithmPass as AlgorithmPass
     from composer.core.precision import Precision as Precision
     from composer.core.precision import get_precision_context as get_precision_context
     from composer.core.serializable import Serializable as Serializable
@@ -43,46 +45,10 @@ if TYPE_CHECKING:
     from composer.core.warnings import NoEffectWarning as NoEffectWarning
     from composer.core.warnings import NotIntendedUseWarning as NotIntendedUseWarning
 
-__all__ = [
-    "JSON",
-    "Algorithm",
-    "AlgorithmPass",
-    "Batch",
-    "Callback",
-    "ComposerModel",
-    "DataSpec",
-    "Dataset",
-    "Engine",
-    "Evaluator",
-    "Event",
-    "Logger",
-    "LoggerDestination",
-    "MemoryFormat",
-    "NoEffectWarning",
-    "NotIntendedUseWarning",
-    "Phase",
-    "Precision",
-    "Serializable",
-    "State",
-    "Time",
-    "TimeUnit",
-    "Timestamp",
-    "Trace",
-    "Traces",
-    "TrainerMode",
-    "create_interval_scheduler",
-    "default_split_batch",
-    "ensure_data_spec",
-    "ensure_evaluator",
-    "ensure_time",
-    "format_log_data_value",
-    "get_precision_context",
-]
-
 # Public name -> module of this package that defines it.
 _HOMES = {
     "Algorithm": "algorithm",
-    "AlgorithmPass": "ordering",
+    "AlgorithmPass": "passes",
     "Batch": "types",
     "Callback": "callback",
     "ComposerModel": "model",
@@ -116,18 +82,8 @@ _HOMES = {
     "get_precision_context": "precision",
 }
 
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, modules=("plugins",))
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _HOMES.values():  # `import composer.core` makes its modules attributes too
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:
+    # A type checker takes the imports above for the exported names.
+    __all__ = sorted(_HOMES)

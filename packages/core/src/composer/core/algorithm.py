@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -141,6 +142,48 @@ class Algorithm(Serializable, ABC):
             >>> Nothing().apply(Event.INIT, None, None)
             0
         """
+
+    def evaluating(self, state: State) -> AbstractContextManager[None]:
+        """Return the context in which one evaluation or prediction runs, with all its events.
+
+        What a method changes for it is changed back by the context, also after an error.
+
+        Args:
+            state: The state of the run.
+
+        Returns:
+            By default a context that does nothing.
+
+        Example:
+            >>> class Nothing(Algorithm):
+            ...     events = frozenset()
+            ...     def apply(self, event, state, logger):
+            ...         pass
+            >>> with Nothing().evaluating(None):
+            ...     pass
+        """
+        del state
+        return nullcontext()
+
+    def saving(self, state: State) -> AbstractContextManager[None]:
+        """Return the context in which a checkpoint is collected and written.
+
+        Args:
+            state: The state of the run.
+
+        Returns:
+            By default a context that does nothing.
+
+        Example:
+            >>> class Nothing(Algorithm):
+            ...     events = frozenset()
+            ...     def apply(self, event, state, logger):
+            ...         pass
+            >>> with Nothing().saving(None):
+            ...     pass
+        """
+        del state
+        return nullcontext()
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor arguments from which an equal algorithm can be made.

@@ -38,10 +38,6 @@ class Callback(Serializable):
             event: The event that fires.
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> from composer.core.event import Event
-            >>> Callback().run_event(Event.FIT_END, None, None)
         """
         getattr(self, event.value)(state, logger)
 
@@ -51,9 +47,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().init(None, None)
         """
 
     def before_load(self, state: State, logger: Logger) -> None:
@@ -62,9 +55,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().before_load(None, None)
         """
 
     def after_load(self, state: State, logger: Logger) -> None:
@@ -73,9 +63,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().after_load(None, None)
         """
 
     def fit_start(self, state: State, logger: Logger) -> None:
@@ -84,9 +71,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().fit_start(None, None)
         """
 
     def iteration_start(self, state: State, logger: Logger) -> None:
@@ -95,9 +79,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().iteration_start(None, None)
         """
 
     def epoch_start(self, state: State, logger: Logger) -> None:
@@ -106,9 +87,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().epoch_start(None, None)
         """
 
     def before_dataloader(self, state: State, logger: Logger) -> None:
@@ -117,9 +95,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().before_dataloader(None, None)
         """
 
     def after_dataloader(self, state: State, logger: Logger) -> None:
@@ -128,9 +103,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().after_dataloader(None, None)
         """
 
     def batch_start(self, state: State, logger: Logger) -> None:
@@ -139,9 +111,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().batch_start(None, None)
         """
 
     def before_train_batch(self, state: State, logger: Logger) -> None:
@@ -150,9 +119,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().before_train_batch(None, None)
         """
 
     def before_forward(self, state: State, logger: Logger) -> None:
@@ -161,9 +127,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().before_forward(None, None)
         """
 
     def after_forward(self, state: State, logger: Logger) -> None:
@@ -172,9 +135,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().after_forward(None, None)
         """
 
     def before_loss(self, state: State, logger: Logger) -> None:
@@ -183,9 +143,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().before_loss(None, None)
         """
 
     def after_loss(self, state: State, logger: Logger) -> None:
@@ -194,9 +151,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().after_loss(None, None)
         """
 
     def before_backward(self, state: State, logger: Logger) -> None:
@@ -205,9 +159,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().before_backward(None, None)
         """
 
     def after_backward(self, state: State, logger: Logger) -> None:
@@ -216,9 +167,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().after_backward(None, None)
         """
 
     def after_train_batch(self, state: State, logger: Logger) -> None:
@@ -227,9 +175,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().after_train_batch(None, None)
         """
 
     def batch_end(self, state: State, logger: Logger) -> None:
@@ -238,9 +183,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().batch_end(None, None)
         """
 
     def batch_checkpoint(self, state: State, logger: Logger) -> None:
@@ -249,9 +191,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().batch_checkpoint(None, None)
         """
 
     def epoch_end(self, state: State, logger: Logger) -> None:
@@ -260,9 +199,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().epoch_end(None, None)
         """
 
     def epoch_checkpoint(self, state: State, logger: Logger) -> None:
@@ -271,9 +207,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().epoch_checkpoint(None, None)
         """
 
     def iteration_end(self, state: State, logger: Logger) -> None:
@@ -282,9 +215,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().iteration_end(None, None)
         """
 
     def iteration_checkpoint(self, state: State, logger: Logger) -> None:
@@ -293,9 +223,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().iteration_checkpoint(None, None)
         """
 
     def predict_start(self, state: State, logger: Logger) -> None:
@@ -304,9 +231,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().predict_start(None, None)
         """
 
     def predict_batch_start(self, state: State, logger: Logger) -> None:
@@ -315,9 +239,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().predict_batch_start(None, None)
         """
 
     def predict_before_forward(self, state: State, logger: Logger) -> None:
@@ -326,9 +247,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().predict_before_forward(None, None)
         """
 
     def predict_after_forward(self, state: State, logger: Logger) -> None:
@@ -337,9 +255,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().predict_after_forward(None, None)
         """
 
     def predict_batch_end(self, state: State, logger: Logger) -> None:
@@ -348,9 +263,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().predict_batch_end(None, None)
         """
 
     def predict_end(self, state: State, logger: Logger) -> None:
@@ -359,9 +271,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().predict_end(None, None)
         """
 
     def eval_before_all(self, state: State, logger: Logger) -> None:
@@ -370,9 +279,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_before_all(None, None)
         """
 
     def eval_start(self, state: State, logger: Logger) -> None:
@@ -381,9 +287,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_start(None, None)
         """
 
     def eval_batch_start(self, state: State, logger: Logger) -> None:
@@ -392,9 +295,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_batch_start(None, None)
         """
 
     def eval_before_forward(self, state: State, logger: Logger) -> None:
@@ -403,9 +303,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_before_forward(None, None)
         """
 
     def eval_after_forward(self, state: State, logger: Logger) -> None:
@@ -414,9 +311,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_after_forward(None, None)
         """
 
     def eval_batch_end(self, state: State, logger: Logger) -> None:
@@ -425,9 +319,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_batch_end(None, None)
         """
 
     def eval_end(self, state: State, logger: Logger) -> None:
@@ -436,9 +327,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_end(None, None)
         """
 
     def eval_after_all(self, state: State, logger: Logger) -> None:
@@ -447,9 +335,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_after_all(None, None)
         """
 
     def eval_standalone_start(self, state: State, logger: Logger) -> None:
@@ -458,9 +343,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_standalone_start(None, None)
         """
 
     def eval_standalone_end(self, state: State, logger: Logger) -> None:
@@ -469,9 +351,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().eval_standalone_end(None, None)
         """
 
     def fit_end(self, state: State, logger: Logger) -> None:
@@ -480,9 +359,6 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().fit_end(None, None)
         """
 
     def close(self, state: State, logger: Logger) -> None:
@@ -491,14 +367,7 @@ class Callback(Serializable):
         Args:
             state: The state of the run.
             logger: Where to report.
-
-        Example:
-            >>> Callback().close(None, None)
         """
 
     def post_close(self) -> None:
-        """Called after every callback was closed; nothing can be logged any more.
-
-        Example:
-            >>> Callback().post_close()
-        """
+        """Called after every callback was closed; nothing can be logged any more."""

@@ -298,11 +298,6 @@ class DataSpec:
             return int(self._max_seq_len * self.get_num_samples_in_batch(batch))
         return 0
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether counting tokens was asked for, or the dataset has a ``max_seq_len``."""
-        return self._count_tokens is not None or self._max_seq_len is not None
-
 
 def ensure_data_spec(dataloader: DataSpec | Iterable[Batch] | dict[str, Any]) -> DataSpec:
     """Turn what a user gave into a ``DataSpec``.

@@ -21,18 +21,17 @@ from composer.core.algorithm import Algorithm
 from composer.core.callback import Callback
 from composer.core.event import Event
 from composer.core.logger import Logger, LoggerDestination
-from composer.core.ordering import (
+from composer.core.passes import (
     AlgorithmPass,
     UndoInReverse,
-    default_passes,
     normalize_passes,
     sort_by_phase,
+    warn_if_exclusive,
 )
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from composer.core.state import State
-    from composer.core.tracing import EventTracer
 
 __all__ = ["Engine", "Trace", "Traces"]
 
@@ -65,22 +64,13 @@ class Trace:
 Traces = dict[str, Trace]
 
 _NO_TRACES: Mapping[str, Trace] = MappingProxyType({})
-_WITHOUT_DATA = frozenset(
-    {
-        Event.INIT,
-        Event.BEFORE_LOAD,
-        Event.AFTER_LOAD,
-        Event.EVAL_STANDALONE_START,
-        Event.EVAL_STANDALONE_END,
-    }
-)
 _Handler = Callable[["State", Logger], None]
 
 
 class _Plan:
     """Who is called at one event, in three groups in their order."""
 
-    __slots__ = ("after", "before", "candidates", "event")
+    __slots__ = ("after", "before", "candidates", "event", "opens")
 
     def __init__(
         self,
@@ -90,6 +80,7 @@ class _Plan:
         after: tuple[_Handler, ...],
     ) -> None:
         self.event = event
+        self.opens = any(other.undoes is event for other in Event)
         self.before = before
         self.candidates = candidates
         self.after = after
@@ -136,11 +127,10 @@ class Engine:
         self.state = state
         self.logger = logger
         self._plans: dict[Any, _Plan | None] = {}
-        self._passes: list[AlgorithmPass] = default_passes()
-        self._undo = next(p for p in self._passes if isinstance(p, UndoInReverse))
+        self._undo = UndoInReverse()
+        self._passes: list[AlgorithmPass] = [self._undo, warn_if_exclusive]
         self._user_passes = False
         self._closed = False
-        self._tracer: EventTracer | None = None
         self._debug = bool(os.environ.get("ENGINE_DEBUG"))
         for algorithm_pass, index in normalize_passes(algorithm_passes):
             self.register_pass(algorithm_pass, index)
@@ -160,10 +150,6 @@ class Engine:
 
         Raises:
             TypeError: If it is not callable.
-
-        Example:
-            >>> Engine.register_pass.__name__
-            'register_pass'
         """
         if not callable(algorithm_pass):
             raise TypeError(f"an algorithm pass must be callable, not {algorithm_pass!r}")
@@ -179,23 +165,8 @@ class Engine:
         """The ordering passes, in the order in which they run."""
         return tuple(self._passes)
 
-    @property
-    def tracer(self) -> EventTracer | None:
-        """Who is told about each event and handler, or ``None``."""
-        return self._tracer
-
-    @tracer.setter
-    def tracer(self, tracer: EventTracer | None) -> None:
-        self._tracer = tracer
-        self._plans.clear()
-
     def refresh(self) -> None:
-        """Forget who listens to what; done by itself when algorithms or callbacks change.
-
-        Example:
-            >>> Engine.refresh.__name__
-            'refresh'
-        """
+        """Forget who listens to what; done by itself when algorithms or callbacks change."""
         self._plans.clear()
         if not self._closed:
             self._claim()
@@ -219,12 +190,8 @@ class Engine:
             A trace per algorithm that could act, keyed ``<Class>/<event>``; empty when none could.
 
         Raises:
-            RuntimeError: If the engine is closed, or the event needs data and there is none.
+            RuntimeError: If the engine is closed.
             ValueError: If there is no such event.
-
-        Example:
-            >>> Engine.run_event.__name__
-            'run_event'
         """
         try:
             plan = self._plans[event]
@@ -237,38 +204,10 @@ class Engine:
             handler(state, logger)
         traces = _NO_TRACES
         if plan.candidates:
-            traces = self._run_algorithms(plan.event, plan.candidates)
+            traces = self._run_algorithms(plan)
         for handler in plan.after:
             handler(state, logger)
         return traces
-
-    def listens(self, event: Event) -> bool:
-        """Say whether anybody can act at an event.
-
-        Args:
-            event: The event.
-
-        Returns:
-            False if running it would do nothing.
-
-        Example:
-            >>> Engine.listens.__name__
-            'listens'
-        """
-        return (self._plans[event] if event in self._plans else self._plan(event)) is not None
-
-    def run_marker_only_event(self, event: Event | str) -> None:
-        """Tell the tracer that an event fires, without running anything.
-
-        Args:
-            event: The event or its name.
-
-        Example:
-            >>> Engine.run_marker_only_event.__name__
-            'run_marker_only_event'
-        """
-        if self._tracer is not None:
-            self._tracer.event(self._as_event(event))
 
     @staticmethod
     def _as_event(event: Event | str) -> Event:
@@ -287,7 +226,7 @@ class Engine:
             )
         event = self._as_event(key)
         candidates = []
-        for algorithm in sort_by_phase(self.state.algorithms, event):
+        for algorithm in sort_by_phase(self.state.algorithms):
             declared = type(algorithm).events
             if declared is None or event in declared:
                 asks = declared is None or type(algorithm).match is not Algorithm.match
@@ -302,14 +241,7 @@ class Engine:
             plan = _Plan(event, (*destinations, *others), tuple(candidates), ())
         else:
             plan = _Plan(event, (), tuple(candidates), (*others, *destinations))
-        if self._debug or self._tracer is not None:
-            note = (partial(self._note, event),)
-            plan = _Plan(event, (*note, *plan.before), plan.candidates, plan.after)
         empty = not (plan.before or plan.candidates or plan.after)
-        if not empty and event not in _WITHOUT_DATA and self.state.dataloader is None:
-            raise RuntimeError(
-                f"event {event.value!r} needs a dataloader on the state, and there is none"
-            )
         self._plans[key] = None if empty else plan
         return self._plans[key]
 
@@ -323,34 +255,21 @@ class Engine:
             handler = getattr(callback, name)
         else:
             return None
-        if self._tracer is None and not self._debug:
-            return handler
-        return partial(self._watched, handler, cls.__name__, event)
+        return partial(self._logged, handler, event, cls.__name__) if self._debug else handler
 
-    def _note(self, event: Event, state: State, logger: Logger) -> None:
-        del logger
-        if self._debug:
-            log.debug("event %s at %r", event.value, state.timestamp)
-        if self._tracer is not None:
-            self._tracer.event(event)
-
-    def _watched(
-        self, handler: _Handler, name: str, event: Event, state: State, logger: Logger
+    def _logged(
+        self, handler: _Handler, event: Event, name: str, state: State, logger: Logger
     ) -> None:
-        with self._span(name, event):
-            handler(state, logger)
+        log.debug("%s at %r: %s", event.value, state.timestamp, name)
+        handler(state, logger)
 
-    def _span(self, name: str, event: Event) -> contextlib.AbstractContextManager[Any]:
-        if self._debug:
-            log.debug("event %s: running %s", event.value, name)
-        return contextlib.nullcontext() if self._tracer is None else self._tracer.span(name, event)
-
-    def _run_algorithms(
-        self, event: Event, candidates: tuple[tuple[Algorithm, bool], ...]
-    ) -> Mapping[str, Trace]:
+    def _run_algorithms(self, plan: _Plan) -> Mapping[str, Trace]:
+        event, candidates = plan.event, plan.candidates
         state, logger = self.state, self.logger
         matched = [a for a, asks in candidates if not asks or a.match(event, state)]
         if not matched:
+            if plan.opens:
+                self._undo.remember(event, ())
             return _NO_TRACES
         ordered: Any = matched
         if len(matched) > 1 or self._user_passes:
@@ -360,16 +279,13 @@ class Engine:
         for algorithm, _ in candidates:
             name = type(algorithm).__name__
             traces[f"{name}/{event.value}"] = Trace(name=name, event=event)
-        watched = self._debug or self._tracer is not None
         for order, algorithm in enumerate(ordered):
             name = type(algorithm).__name__
-            if watched:
-                with self._span(name, event):
-                    exit_code = algorithm.apply(event, state, logger)
-            else:
-                exit_code = algorithm.apply(event, state, logger)
+            if self._debug:
+                log.debug("%s at %r: %s", event.value, state.timestamp, name)
+            exit_code = algorithm.apply(event, state, logger)
             traces[f"{name}/{event.value}"] = Trace(name, event, exit_code, order, True)
-        if "before" in event.value:
+        if plan.opens:
             self._undo.remember(event, ordered)
         if logger.destinations:
             ran = {f"algorithm_traces/{key}": 1 for key, trace in traces.items() if trace.run}
@@ -382,10 +298,6 @@ class Engine:
         """Close all callbacks and free what they hold; errors are logged, not raised.
 
         A second call does nothing.
-
-        Example:
-            >>> Engine.close.__name__
-            'close'
         """
         if self._closed:
             return

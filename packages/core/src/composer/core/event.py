@@ -86,9 +86,9 @@ class Event(StringEnum):
         return self in _PARTNER_OF_CLOSER
 
     @property
-    def opener(self) -> Event | None:
-        """The event that opens the pair which this event closes, or ``None``."""
-        return _PARTNER_OF_CLOSER.get(self)
+    def undoes(self) -> Event | None:
+        """For ``after_x`` the event ``before_x``, whose algorithms undo here; else ``None``."""
+        return _UNDOES.get(self)
 
     @property
     def canonical_name(self) -> str:
@@ -131,3 +131,8 @@ _PARTNER_OF_OPENER: dict[Event, Event] = {
     Event.PREDICT_BEFORE_FORWARD: Event.PREDICT_AFTER_FORWARD,
 }
 _PARTNER_OF_CLOSER: dict[Event, Event] = {b: a for a, b in _PARTNER_OF_OPENER.items()}
+# Only these pairs are undone in reverse: the start and end of batches, epochs and the like enclose
+# much more than one method's own doing.
+_UNDOES: dict[Event, Event] = {
+    closer: opener for closer, opener in _PARTNER_OF_CLOSER.items() if "after" in closer.value
+}

@@ -30,6 +30,9 @@ class IntervalScheduler:
         checkpoint_events: Whether to look at the ``*_CHECKPOINT`` events instead of ``*_END``.
         final_events: The events at which the end of training is noticed.
 
+    Raises:
+        ValueError: If the interval counts iterations.
+
     Example:
         >>> IntervalScheduler(Time(2, "ep")).interval
         Time(2, TimeUnit.EPOCH)
@@ -46,11 +49,15 @@ class IntervalScheduler:
         final_events: frozenset[Event] | None = None,
     ) -> None:
         self.interval = interval
-        ends = {
-            TimeUnit.EPOCH: (Event.EPOCH_END, Event.EPOCH_CHECKPOINT),
-            TimeUnit.ITERATION: (Event.ITERATION_END, Event.ITERATION_CHECKPOINT),
-        }.get(interval.unit, (Event.BATCH_END, Event.BATCH_CHECKPOINT))
-        self.event = ends[checkpoint_events]
+        if interval.unit is TimeUnit.ITERATION:
+            raise ValueError(
+                f"the interval {interval!s} counts iterations, which no run advances; give epochs "
+                f"('2ep'), batches ('500ba') or another unit"
+            )
+        if interval.unit is TimeUnit.EPOCH:
+            self.event = Event.EPOCH_CHECKPOINT if checkpoint_events else Event.EPOCH_END
+        else:
+            self.event = Event.BATCH_CHECKPOINT if checkpoint_events else Event.BATCH_END
         if final_events is None:
             final_events = frozenset({Event.BATCH_CHECKPOINT, Event.EPOCH_CHECKPOINT})
         self.final_events = final_events if include_end_of_training else frozenset()
@@ -90,6 +97,11 @@ class IntervalScheduler:
         if unit is TimeUnit.DURATION:
             unit, step = self._share_of_run(state, float(step))
         now = state.timestamp.count(unit)
+        if unit is TimeUnit.TOKEN and not now:
+            raise ValueError(
+                f"the interval {self.interval!s} counts tokens, but no tokens were counted in the "
+                f"first batch; pass `get_num_tokens_in_batch` to DataSpec"
+            )
         before = 0 if previous is None else previous.count(unit)
         return now // step != before // step
 

@@ -24,6 +24,19 @@ log = logging.getLogger(__name__)
 _OWNER = "_composer_owner"
 
 
+class _Owner:
+    """A weak reference that is forgotten when its callback is copied or pickled."""
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self._reference = None if engine is None else weakref.ref(engine)
+
+    def __call__(self) -> Engine | None:
+        return None if self._reference is None else self._reference()
+
+    def __reduce__(self) -> Any:
+        return _Owner, ()
+
+
 def claim(callbacks: Iterable[Callback], owner: Engine) -> None:
     """Bind callbacks to an engine until it is closed.
 
@@ -38,15 +51,14 @@ def claim(callbacks: Iterable[Callback], owner: Engine) -> None:
         >>> claim([], None)
     """
     for callback in callbacks:
-        reference = callback.__dict__.get(_OWNER)
-        current = None if reference is None else reference()
+        current = callback.__dict__.get(_OWNER, _Owner())()
         if current is not None and current is not owner:
             raise RuntimeError(
                 f"the {type(callback).__name__} {callback!r} is in use by another trainer; close "
                 f"that one first with `trainer.close()`, or make a new callback"
             )
     for callback in callbacks:
-        callback.__dict__[_OWNER] = weakref.ref(owner)
+        callback.__dict__[_OWNER] = _Owner(owner)
 
 
 def release(callbacks: Iterable[Callback]) -> None:

@@ -68,10 +68,6 @@ class ComposerModel(torch.nn.Module, ABC):
 
         Returns:
             Whatever :meth:`loss` and :meth:`update_metric` take.
-
-        Example:
-            >>> ComposerModel.forward.__isabstractmethod__
-            True
         """
 
     @abstractmethod
@@ -89,10 +85,6 @@ class ComposerModel(torch.nn.Module, ABC):
         Returns:
             A tensor, a sequence of tensors (summed), or a mapping of tensors (``total`` is used
             if it is there, else the sum).
-
-        Example:
-            >>> ComposerModel.loss.__isabstractmethod__
-            True
         """
 
     def eval_forward(self, batch: Batch, outputs: Any | None = None) -> Any:

@@ -146,10 +146,6 @@ def _load_model(state: State, saved: Any, how: _Restoring) -> None:
 # ---- optimizers -------------------------------------------------------------------------------
 
 
-def _type_name(thing: Any) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
-
-
 def _short_name(thing: Any) -> str:
     return type(thing).__qualname__
 
@@ -423,26 +419,24 @@ def _rebuild_algorithm(stored: Mapping[str, Any]) -> Algorithm:
 # ---- metrics ----------------------------------------------------------------------------------
 
 
-def _save_metric(metric: Any) -> Any:
+def _with_state(metric: Any) -> Any:
+    """Metrics of torchmetrics keep their state out of ``state_dict`` unless they are asked."""
     persistent = getattr(metric, "persistent", None)
-    if callable(persistent):  # torchmetrics keep their state out of state_dict unless asked
+    if callable(persistent):
         persistent(True)
-    return metric.state_dict()
+    return metric
 
 
 def _save_train_metrics(state: State) -> Any:
     if not state.save_metrics:
         return None
-    return {name: _save_metric(metric) for name, metric in state.train_metrics.items()}
+    return {name: _with_state(metric).state_dict() for name, metric in state.train_metrics.items()}
 
 
 def _load_metrics(metrics: Mapping[str, Any], saved: Mapping[str, Any] | None) -> None:
     for name, stored in (saved or {}).items():
         if name in metrics:
-            persistent = getattr(metrics[name], "persistent", None)
-            if callable(persistent):
-                persistent(True)
-            metrics[name].load_state_dict(stored)
+            _with_state(metrics[name]).load_state_dict(stored)
 
 
 def _load_train_metrics(state: State, saved: Any, how: _Restoring) -> None:
@@ -453,7 +447,7 @@ def _save_eval_metrics(state: State) -> Any:
     if not state.save_metrics:
         return None
     return {
-        label: {name: _save_metric(metric) for name, metric in metrics.items()}
+        label: {name: _with_state(metric).state_dict() for name, metric in metrics.items()}
         for label, metrics in state.eval_metrics.items()
     }
 

@@ -14,7 +14,13 @@ from composer.utils.suggestions import did_you_mean
 if TYPE_CHECKING:
     from composer.devices.base import Device
 
-__all__ = ["Precision", "autocast_factory", "ensure_precision", "get_precision_context"]
+__all__ = [
+    "Precision",
+    "autocast_factory",
+    "ensure_precision",
+    "get_precision_context",
+    "validate_precision",
+]
 
 
 class Precision(StringEnum):
@@ -66,17 +72,30 @@ def ensure_precision(precision: str | Precision) -> Precision:
     return Precision(name)
 
 
-def _validate_precision(precision: Precision, device: Device) -> None:
-    """Refuse what the device cannot do, before anything is built."""
+def validate_precision(precision: Precision, device: Device) -> None:
+    """Refuse what a device cannot do, before anything is built.
+
+    Args:
+        precision: The precision.
+        device: The device, which says what it can do.
+
+    Raises:
+        NotImplementedError: For ``amp_fp8``.
+        ValueError: If the device does not list the precision.
+
+    Example:
+        >>> from composer.devices import DeviceCPU
+        >>> validate_precision(Precision.AMP_BF16, DeviceCPU())
+    """
     if precision is Precision.AMP_FP8:
         raise NotImplementedError(
             "precision='amp_fp8' needs TransformerEngine on a device of capability 8.9 or newer "
             "and comes with a later release; use 'amp_bf16'"
         )
-    if precision is not Precision.FP32 and device.name not in ("cpu", "gpu", "mps"):
+    if precision.value not in device.precisions:
         raise ValueError(
-            f"precision={precision.value!r} is not known to work on device={device.name!r}; "
-            f"use 'fp32'"
+            f"precision={precision.value!r} does not work on device={device.name!r}; use one of "
+            f"{sorted(device.precisions)}"
         )
 
 
@@ -103,9 +122,9 @@ def autocast_factory(
     precision = ensure_precision(precision)
     if precision is Precision.FP32:
         return lambda: _NO_CONTEXT
-    if precision is Precision.AMP_FP8:
-        raise NotImplementedError("precision='amp_fp8' comes with a later release")
-    dtype = _AUTOCAST_DTYPE[precision]
+    dtype = _AUTOCAST_DTYPE.get(precision)
+    if dtype is None:
+        raise NotImplementedError(f"precision={precision.value!r} comes with a later release")
     return lambda: torch.autocast(device_type, dtype=dtype)
 
 

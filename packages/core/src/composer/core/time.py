@@ -44,7 +44,7 @@ _NUMBER_THEN_UNIT = re.compile(
 _WALL_CLOCK = re.compile(r"^\s*(?:(\d+)\s*h)?\s*(?:(\d+)\s*m)?\s*(?:(\d+)\s*s)?\s*$", re.IGNORECASE)
 _EXAMPLES = (
     "'10ep' (epochs), '500ba' (batches), '5000sp' (samples), '1e6tok' (tokens), '0.5dur' (share of "
-    "the run), '100sec', '90m', '24h' or '1h30m' (wall clock), '2iter' (iterations)"
+    "the run), '100sec', '90m', '24h' or '1h30m' (wall clock)"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -42,6 +43,14 @@ class Device(ABC):
     name: ClassVar[str]
     #: The backend of the process group; empty if the device cannot work with others.
     dist_backend: ClassVar[str] = ""
+    #: The precision of a run that names none.
+    default_precision: ClassVar[str] = "fp32"
+    #: The precisions that work.
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "amp_fp16", "amp_bf16"})
+    #: Whether batches are there already when the loader yields them.
+    is_host: ClassVar[bool] = False
+    #: Whether metrics are kept on the host, because the device lacks operations they use.
+    metrics_on_host: ClassVar[bool] = False
 
     @abstractmethod
     def module_to_device(self, module: TModule) -> TModule:
@@ -75,7 +84,7 @@ class Device(ABC):
             device(type='cpu')
         """
 
-    @property
+    @functools.cached_property
     def torch_device(self) -> torch.device:
         """The torch device that tensors are moved to."""
         return self.tensor_to_device(torch.empty(0)).device

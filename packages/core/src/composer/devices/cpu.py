@@ -21,6 +21,7 @@ class DeviceCPU(Device):
 
     name: ClassVar[str] = "cpu"
     dist_backend: ClassVar[str] = "gloo"
+    is_host: ClassVar[bool] = True
 
     def module_to_device(self, module: TModule) -> TModule:
         """Move a module to main memory.

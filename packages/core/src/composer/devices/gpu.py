@@ -33,6 +33,7 @@ class DeviceGPU(Device):
 
     name: ClassVar[str] = "gpu"
     dist_backend: ClassVar[str] = "nccl"
+    default_precision: ClassVar[str] = "amp_fp16"
 
     def __init__(self, device_id: int | None = None, *, allow_tf32: bool = True) -> None:
         if not torch.cuda.is_available():

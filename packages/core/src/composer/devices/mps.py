@@ -24,6 +24,7 @@ class DeviceMPS(Device):
 
     name: ClassVar[str] = "mps"
     dist_backend: ClassVar[str] = ""
+    metrics_on_host: ClassVar[bool] = True
 
     def __init__(self) -> None:
         if not torch.backends.mps.is_available():

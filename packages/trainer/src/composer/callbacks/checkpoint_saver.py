@@ -93,8 +93,10 @@ class CheckpointSaver(Callback):
                 f"num_checkpoints_to_keep must be a whole number, -1 for all, not "
                 f"{num_checkpoints_to_keep!r}"
             )
-        if num_concurrent_uploads < 1:
-            raise ValueError(f"num_concurrent_uploads must be positive: {num_concurrent_uploads}")
+        if num_concurrent_uploads != 1 or upload_timeout_in_seconds != 3600:
+            raise NotImplementedError(
+                "num_concurrent_uploads and upload_timeout_in_seconds come with object stores"
+            )
         self.folder = folder
         self.filename = str(filename)
         self.remote_file_name = None if remote_file_name is None else str(remote_file_name)

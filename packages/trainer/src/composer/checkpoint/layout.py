@@ -11,10 +11,12 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["FORMAT", "METADATA", "RNG", "STATE", "remove_keys"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "METADATA", "RNG", "STATE", "remove_keys"]
 
-#: Key of the format's version, and the version this release writes.
-FORMAT = ("format", 1)
+#: Key of the format's version.
+FORMAT = "format"
+#: The version that this release writes, and the newest that it reads.
+FORMAT_VERSION = 1
 STATE = "state"
 RNG = "rng"
 METADATA = "metadata"

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from composer.checkpoint.layout import FORMAT, METADATA, RNG, STATE, IgnoreKeys, remove_keys
+from composer.checkpoint.layout import (
+    FORMAT,
+    FORMAT_VERSION,
+    METADATA,
+    RNG,
+    STATE,
+    IgnoreKeys,
+    remove_keys,
+)
 from composer.core.persistence import restore
 from composer.utils.iteration import map_collection
+from composer.utils.paths import is_uri
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -116,15 +125,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"with the key {STATE!r}, found {what}. To start from bare weights, load them into "
             f"the model with `model.load_state_dict(torch.load(path))` before making the trainer"
         )
-    found = contents.get(FORMAT[0])
+    found = contents.get(FORMAT)
     if found is None:
         raise ValueError(
-            f"{path} has no {FORMAT[0]!r} key: it was written by another library. Load its weights "
+            f"{path} has no {FORMAT!r} key: it was written by another library. Load its weights "
             f"into the model before making the trainer"
         )
-    if not isinstance(found, int) or found > FORMAT[1]:
+    if not isinstance(found, int) or found > FORMAT_VERSION:
         raise ValueError(
-            f"{path} has checkpoint format {found!r}; this release reads up to {FORMAT[1]}. "
+            f"{path} has checkpoint format {found!r}; this release reads up to {FORMAT_VERSION}. "
             f"Upgrade composer-trainer"
         )
     return contents
@@ -261,7 +270,7 @@ def fetch_checkpoint(
         ...     print(error)
         there is no checkpoint at /nowhere/a.pt
     """
-    if object_store is None and "://" not in path:
+    if object_store is None and not is_uri(path):
         return read_checkpoint(path)
     import tempfile
 

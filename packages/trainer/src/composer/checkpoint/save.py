@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from composer.checkpoint.layout import FORMAT, METADATA, RNG, STATE, IgnoreKeys, remove_keys
+from composer.checkpoint.layout import (
+    FORMAT,
+    FORMAT_VERSION,
+    METADATA,
+    RNG,
+    STATE,
+    IgnoreKeys,
+    remove_keys,
+)
 from composer.core.persistence import SAVED_FIELDS, collect
 from composer.utils import dist
 from composer.utils.paths import atomic_write, format_name_with_dist_and_time
@@ -69,7 +78,7 @@ def checkpoint_contents(
     """
     fields = ["model"] if weights_only else list(SAVED_FIELDS)
     contents: dict[str, Any] = {
-        FORMAT[0]: FORMAT[1],
+        FORMAT: FORMAT_VERSION,
         STATE: _top_level_copy(collect(state, fields)),
         METADATA: _metadata(state),
     }
@@ -79,7 +88,7 @@ def checkpoint_contents(
     return contents
 
 
-def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{rank}.pt") -> str:
+def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{rank}") -> str:
     """Fill in a checkpoint's name.
 
     Args:
@@ -94,21 +103,22 @@ def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{ra
         >>> from composer.core.state import State
         >>> from composer.devices import DeviceCPU
         >>> get_save_filename(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()))
-        'ep0-ba0-rank0.pt'
+        'ep0-ba0-rank0'
     """
     return format_name_with_dist_and_time(filename, state.run_name, state.timestamp)
 
 
 def save_checkpoint(
     state: State,
-    filename: str = "ep{epoch}-ba{batch}-rank{rank}.pt",
+    filename: str = "ep{epoch}-ba{batch}-rank{rank}",
     *,
     weights_only: bool = False,
     ignore_keys: IgnoreKeys = None,
 ) -> str | None:
     """Write a full checkpoint.
 
-    The bytes go to a temporary file beside the target, are flushed to the disk and renamed.
+    The bytes go to a temporary file beside the target, are flushed to the disk and renamed. All of
+    it happens inside the algorithms' :meth:`~composer.core.algorithm.Algorithm.saving`.
 
     Args:
         state: The state of the run.
@@ -132,14 +142,18 @@ def save_checkpoint(
         >>> torch.load(path, weights_only=True)["format"]
         1
     """
-    contents = checkpoint_contents(state, weights_only=weights_only, ignore_keys=ignore_keys)
-    if dist.get_global_rank() != 0:
-        return None
-    path = Path(get_save_filename(state, filename))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        torch.save(contents, file)
-    return str(path)
+    with ExitStack() as stack:
+        # Around the writing too, since what is collected are the live tensors.
+        for algorithm in state.algorithms:
+            stack.enter_context(algorithm.saving(state))
+        contents = checkpoint_contents(state, weights_only=weights_only, ignore_keys=ignore_keys)
+        if dist.get_global_rank() != 0:
+            return None
+        path = Path(get_save_filename(state, filename))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            torch.save(contents, file)
+        return str(path)
 
 
 def link_latest(path: str | Path, link: str | Path) -> None:

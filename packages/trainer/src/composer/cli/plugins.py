@@ -123,11 +123,11 @@ def _list(args: argparse.Namespace) -> int:
             if failure := plugins.failure(entry):
                 print(f"\n{entry.group} {entry.qualified_name} is broken: {failure.summary}")
                 print(f"  see: composer plugins doctor {entry.qualified_name}")
-        for group, name in sorted({(e.group, e.name) for e in found if _is_ambiguous(e)}):
+        for group, name in sorted({(e.group, e.name) for e in found if plugins.ambiguous(e)}):
             same = [entry for entry in found if (entry.group, entry.name) == (group, name)]
             choices = " or ".join(entry.qualified_name for entry in same)
             print(f"\n{group} {name} is offered more than once; choose by writing {choices}")
-    failed = any(plugins.failure(entry) or _is_ambiguous(entry) for entry in found)
+    failed = any(plugins.failure(entry) or plugins.ambiguous(entry) for entry in found)
     return 1 if args.strict and (failed or plugins.unreadable()) else 0
 
 
@@ -156,7 +156,7 @@ def _doctor(name: str) -> int:
             broken = True
             print()
             print("\n".join(f"  {line}" for line in failure.text.splitlines()))
-        elif _is_ambiguous(entry):
+        elif plugins.ambiguous(entry):
             broken = True
             print(f"  to choose it, write {entry.qualified_name}")
     return 1 if broken else 0
@@ -192,11 +192,6 @@ def _try(entry: plugins.PluginEntry) -> plugins.PluginFailure | None:
         # The failure is printed with the list; a warning beside it would say it twice.
         warnings.simplefilter("ignore", plugins.PluginWarning)
         return plugins.check(entry)
-
-
-def _is_ambiguous(entry: plugins.PluginEntry) -> bool:
-    same = [other for other in plugins.entries(entry.group) if other.name == entry.name]
-    return len({other.value for other in same}) > 1
 
 
 def _record(entry: plugins.PluginEntry) -> dict[str, Any]:

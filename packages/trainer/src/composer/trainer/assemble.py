@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import random
-import sys
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,11 +19,12 @@ from composer.core.data_spec import DataSpec, ensure_data_spec
 from composer.core.evaluator import Evaluator, ensure_evaluator, evaluation_interval
 from composer.core.logger import LoggerDestination
 from composer.core.precision import Precision
-from composer.core.time import Time, TimeUnit
-from composer.trainer.metrics import metrics_to_device, original_model
-from composer.trainer.options import Interval, SaveOptions
+from composer.core.time import Time
+from composer.trainer.metrics import fresh_metrics
+from composer.trainer.options import Interval, SaveOptions, check_subset
 from composer.utils import dist
 from composer.utils.iteration import ensure_tuple
+from composer.utils.modules import unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -36,148 +33,17 @@ if TYPE_CHECKING:
 __all__ = [
     "algorithms",
     "callbacks",
-    "check_epoch_length",
-    "check_subset",
     "configure_python_logging",
     "default_optimizer",
     "destinations",
     "evaluators",
     "make_scaler",
-    "run_name",
     "saver",
-    "say_short_epoch",
     "say_slow_precision",
     "set_train_data",
 ]
 
 log = logging.getLogger(__name__)
-
-_ADJECTIVES = [
-    "amber",
-    "brisk",
-    "calm",
-    "clever",
-    "coral",
-    "crisp",
-    "dapper",
-    "eager",
-    "fleet",
-    "fond",
-    "gentle",
-    "glad",
-    "golden",
-    "happy",
-    "honest",
-    "keen",
-    "kind",
-    "lively",
-    "lucid",
-    "lucky",
-    "mellow",
-    "merry",
-    "mighty",
-    "noble",
-    "olive",
-    "plucky",
-    "polite",
-    "proud",
-    "quick",
-    "quiet",
-    "rapid",
-    "rosy",
-    "royal",
-    "rustic",
-    "sage",
-    "sharp",
-    "silver",
-    "smart",
-    "snug",
-    "solid",
-    "sunny",
-    "swift",
-    "tidy",
-    "tranquil",
-    "vivid",
-    "warm",
-    "wise",
-    "witty",
-]
-_NOUNS = [
-    "alder",
-    "badger",
-    "beaver",
-    "birch",
-    "cedar",
-    "condor",
-    "crane",
-    "dingo",
-    "dolphin",
-    "eagle",
-    "elm",
-    "falcon",
-    "fern",
-    "finch",
-    "fox",
-    "gecko",
-    "heron",
-    "ibex",
-    "iris",
-    "jay",
-    "kestrel",
-    "koala",
-    "lark",
-    "lemur",
-    "lily",
-    "lynx",
-    "maple",
-    "marten",
-    "moose",
-    "newt",
-    "oak",
-    "orchid",
-    "osprey",
-    "otter",
-    "owl",
-    "panda",
-    "pine",
-    "puffin",
-    "quail",
-    "raven",
-    "robin",
-    "salmon",
-    "sparrow",
-    "stork",
-    "swan",
-    "tapir",
-    "tiger",
-    "willow",
-    "wren",
-    "yak",
-]
-
-
-def run_name(given: str | None) -> tuple[str, bool]:
-    """Name the run.
-
-    Args:
-        given: The user's name.
-
-    Returns:
-        The name, the same on every rank, and whether the user chose it, also by the environment
-        variables ``COMPOSER_RUN_NAME`` or ``RUN_NAME``.
-
-    Example:
-        >>> run_name("mine")
-        ('mine', True)
-    """
-    chosen = given or os.environ.get("COMPOSER_RUN_NAME") or os.environ.get("RUN_NAME")
-    if chosen:
-        return chosen, True
-    # Words from the system's own source: the user's random streams are not touched.
-    pick = random.SystemRandom().choice
-    names = [f"{int(time.time())}-{pick(_ADJECTIVES)}-{pick(_NOUNS)}"]
-    dist.broadcast_object_list(names)
-    return names[0], False
 
 
 def configure_python_logging(level: str | None) -> None:
@@ -220,10 +86,9 @@ def say_slow_precision(precision: Precision, device: Device) -> None:
         >>> from composer.devices import DeviceCPU
         >>> say_slow_precision(Precision.FP32, DeviceCPU())
     """
-    if device.name != "cpu" or precision is Precision.FP32:
+    if device.torch_type != "cpu" or precision is Precision.FP32:
         return
-    has = {"AMX", "AVX512_BF16"} & set(_cpu_capabilities())
-    if precision is Precision.AMP_BF16 and has:
+    if precision is Precision.AMP_BF16 and {"amx_bf16", "avx512_bf16"} & _cpu_flags():
         return
     log.warning(
         "precision=%r works on this CPU, but it has no instructions for it, so steps are slower "
@@ -232,15 +97,12 @@ def say_slow_precision(precision: Precision, device: Device) -> None:
     )
 
 
-def _cpu_capabilities() -> list[str]:
+def _cpu_flags() -> set[str]:
     try:
         with Path("/proc/cpuinfo").open(encoding="ascii", errors="ignore") as file:
-            flags = next((line for line in file if line.startswith("flags")), "")
+            return set(next((line for line in file if line.startswith("flags")), "").split())
     except OSError:
-        return []
-    words = set(flags.split())
-    names = {"amx_bf16": "AMX", "avx512_bf16": "AVX512_BF16"}
-    return [name for flag, name in names.items() if flag in words]
+        return set()
 
 
 def default_optimizer(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
@@ -387,13 +249,10 @@ def destinations(
     found: list[LoggerDestination] = _resolve(
         "composer.loggers", given, LoggerDestination, "loggers"
     )
-    if isinstance(console_stream, str):
-        if console_stream not in ("stdout", "stderr"):
-            raise ValueError(
-                f"console_stream must be 'stdout', 'stderr' or a text stream, not "
-                f"{console_stream!r}"
-            )
-        console_stream = getattr(sys, console_stream)
+    if isinstance(console_stream, str) and console_stream not in ("stdout", "stderr"):
+        raise ValueError(
+            f"console_stream must be 'stdout', 'stderr' or a text stream, not {console_stream!r}"
+        )
     if progress_bar:
         from composer.loggers.progress_bar import ProgressBarLogger
 
@@ -461,10 +320,6 @@ def evaluators(
 
     Raises:
         ValueError: If evaluators are mixed with other kinds, or two share a label.
-
-    Example:
-        >>> evaluators.__name__
-        'evaluators'
     """
     check_subset(subset_num_batches, "eval_subset_num_batches")
     evaluation_interval(interval)  # a wrong interval is told even where no evaluator takes it
@@ -475,7 +330,7 @@ def evaluators(
             "eval_dataloader mixes Evaluators with plain loaders; wrap each loader as "
             "`Evaluator(label=..., dataloader=...)`"
         )
-    model = original_model(state.model)
+    model = unwrapped_model(state.model)
     names = list(model.get_metrics(is_train=False))
     found = [ensure_evaluator(item, default_metric_names=names) for item in items]
     if len(found) > 1 and kinds == {False}:
@@ -492,7 +347,9 @@ def evaluators(
             evaluator.eval_interval = interval
         if evaluator.subset_num_batches is None and subset_num_batches != -1:
             evaluator.subset_num_batches = subset_num_batches
-        state.eval_metrics[evaluator.label] = _metrics_for(state, evaluator)
+        state.eval_metrics[evaluator.label] = fresh_metrics(
+            state, is_train=False, patterns=evaluator.metric_names, owner=evaluator.label
+        )
     return found
 
 
@@ -509,51 +366,7 @@ def _evaluation_items(given: Any) -> list[Any]:
     return [given]
 
 
-def _metrics_for(state: State, evaluator: Evaluator) -> dict[str, Any]:
-    import copy
-    import re
-
-    metrics = original_model(state.model).get_metrics(is_train=False)
-    patterns = evaluator.metric_names
-    if patterns is None:
-        chosen = dict(metrics)
-    else:
-        chosen = {
-            name: metric
-            for name, metric in metrics.items()
-            if any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
-        }
-        unused = [
-            p for p in patterns if not any(re.search(p, name, re.IGNORECASE) for name in metrics)
-        ]
-        if unused:
-            raise ValueError(
-                f"metric_names of evaluator {evaluator.label!r} holds {unused}, which match none "
-                f"of the model's metrics {sorted(metrics)}"
-            )
-    return metrics_to_device(copy.deepcopy(chosen), state)
-
-
 # ---- training data ----------------------------------------------------------------------------
-
-
-def check_subset(num_batches: int | None, argument: str) -> None:
-    """Refuse a number of batches that is neither positive nor -1.
-
-    Args:
-        num_batches: The number; ``None`` and -1 mean all.
-        argument: Name of the argument, for the message.
-
-    Raises:
-        ValueError: If it is something else.
-
-    Example:
-        >>> check_subset(-1, "train_subset_num_batches")
-    """
-    if num_batches is None or num_batches == -1:
-        return
-    if isinstance(num_batches, bool) or not isinstance(num_batches, int) or num_batches < 1:
-        raise ValueError(f"{argument} must be a positive int, or -1 for all, not {num_batches!r}")
 
 
 def set_train_data(
@@ -569,10 +382,6 @@ def set_train_data(
 
     Returns:
         The spec.
-
-    Example:
-        >>> set_train_data.__name__
-        'set_train_data'
     """
     check_subset(subset_num_batches, "train_subset_num_batches")
     spec = ensure_data_spec(given)
@@ -589,47 +398,3 @@ def set_train_data(
             "`drop_last` does not drop all of it"
         )
     return spec
-
-
-def check_epoch_length(state: State, duration: Time[int] | None) -> None:
-    """Refuse a duration in epochs when nobody knows how long an epoch is.
-
-    Args:
-        state: The state of the run; its loader must be set.
-        duration: How long to train.
-
-    Raises:
-        ValueError: If the loader is unsized; the error names the ways out.
-
-    Example:
-        >>> check_epoch_length.__name__
-        'check_epoch_length'
-    """
-    if duration is None or state.dataloader is None or state.dataloader_len is not None:
-        return
-    if duration.unit is TimeUnit.EPOCH:
-        raise ValueError(
-            f"max_duration={duration!s} counts epochs, but the train dataloader "
-            f"({type(state.dataloader).__name__}) does not say how long one is. Give the loader a "
-            f"`__len__`, give the duration in another unit such as '1000ba', or set "
-            f"`train_subset_num_batches`"
-        )
-
-
-def say_short_epoch(size: Any, batch_size: Any) -> None:
-    """Warn about a microbatch that no batch can fill.
-
-    Args:
-        size: Samples per microbatch.
-        batch_size: The loader's batch size, if it says one.
-
-    Example:
-        >>> say_short_epoch(None, 8)
-    """
-    if isinstance(size, int) and isinstance(batch_size, int) and size > batch_size:
-        warnings.warn(
-            f"device_train_microbatch_size={size} is larger than the loader's batch_size="
-            f"{batch_size}; each batch is one microbatch, and there are {batch_size} samples per "
-            f"update. Raise the loader's batch size for larger updates",
-            stacklevel=3,
-        )

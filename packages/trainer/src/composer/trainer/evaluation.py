@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +17,8 @@ from composer.core.event import Event
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
 from composer.trainer.data import derived_seed, host_streams
-from composer.trainer.metrics import metrics_device, original_model
-from composer.utils.iteration import map_collection
-from composer.utils.modules import model_eval_mode
+from composer.trainer.metrics import computed, to_host
+from composer.utils.modules import model_eval_mode, unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.engine import Engine
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from composer.core.state import State
     from composer.core.types import Batch
 
-__all__ = ["EvalLoop", "limited", "loader_in_use"]
+__all__ = ["EvalLoop", "evaluating", "limited", "loader_in_use"]
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +64,32 @@ def loader_in_use(
         state.batch, state.outputs = batch, outputs
 
 
+@contextmanager
+def evaluating(state: State) -> Iterator[None]:
+    """Put every algorithm, and the model, into the condition for inference, and back.
+
+    Args:
+        state: The state of the run.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> state = State(torch.nn.Dropout(), 0, "r", DeviceCPU())
+        >>> with evaluating(state):
+        ...     state.model.training
+        False
+    """
+    with ExitStack() as stack:
+        for algorithm in state.algorithms:
+            stack.enter_context(algorithm.evaluating(state))
+        stack.enter_context(model_eval_mode(state.model))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
 def limited(batches: Iterable[Any], num_batches: int | None) -> Iterator[Any]:
     """Yield at most some batches, without drawing one more.
 
@@ -98,10 +123,6 @@ class EvalLoop:
         state: The state of the run.
         engine: Dispatches the events.
         logger: Where metrics are reported.
-
-    Example:
-        >>> EvalLoop.__name__
-        'EvalLoop'
     """
 
     def __init__(self, state: State, engine: Engine, logger: Logger) -> None:
@@ -158,7 +179,7 @@ class EvalLoop:
         state, engine = self._state, self._engine
         spec, label = evaluator.dataloader, evaluator.label
         limit = subset_num_batches or evaluator.subset_num_batches or -1
-        model = original_model(state.model)
+        model = unwrapped_model(state.model)
         metrics = state.eval_metrics.get(label, {})
         for metric in metrics.values():
             metric.reset()
@@ -168,16 +189,16 @@ class EvalLoop:
             derived_seed(state.seed, f"evaluation of {label}", int(state.timestamp.batch))
         )
         in_use = loader_in_use(state, spec.dataloader, label, limit)
-        with streams, in_use, model_eval_mode(state.model), torch.no_grad():
+        with streams, in_use, evaluating(state):
             state.eval_timestamp = Timestamp()
             self._set_epoch(spec.dataloader)
             engine.run_event(Event.EVAL_START)
             context = autocast_factory(state.precision, state.device.torch_type)
             for batch in limited(spec.dataloader, None if limit == -1 else limit):
                 self._run_batch(evaluator, model, metrics, batch, context)
-            values = {f"metrics/{label}/{n}": m.compute() for n, m in metrics.items()}
-            if values:
-                self._logger.log_metrics(values, step=int(state.timestamp.batch))
+            if metrics:
+                step = int(state.timestamp.batch)
+                self._logger.log_metrics(computed(label, metrics), step=step)
             engine.run_event(Event.EVAL_END)
         if int(state.eval_timestamp.batch) == 0:
             log.warning("the evaluation set %r yielded no batches; its metrics say nothing", label)
@@ -214,8 +235,8 @@ class EvalLoop:
                 state.outputs = model.eval_forward(state.batch)
             run_event(Event.EVAL_AFTER_FORWARD)
             outputs, piece = state.outputs, state.batch
-            if metrics and metrics_device(state) != state.device.torch_device:
-                outputs, piece = map_collection((outputs, piece), _to_host)
+            if metrics and state.device.metrics_on_host:
+                outputs, piece = to_host(outputs), to_host(piece)
             with context():
                 for metric in metrics.values():
                     told = model.update_metric(piece, outputs, metric)
@@ -223,7 +244,3 @@ class EvalLoop:
                         state.metric_outputs = told
         state.eval_timestamp = state.eval_timestamp.to_next_batch(samples=int(samples))
         run_event(Event.EVAL_BATCH_END)
-
-
-def _to_host(leaf: Any) -> Any:
-    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from composer.core.event import Event
+from composer.core.time import TimeUnit
 from composer.core.timestamp import Timestamp
 from composer.trainer.clock import BatchClock
 from composer.trainer.data import TrainData, is_reiterable
 from composer.trainer.evaluation import EvalLoop
+from composer.trainer.metrics import computed
 from composer.trainer.schedules import Schedules
 from composer.trainer.step import TrainStep
-from composer.utils import dist
 
 if TYPE_CHECKING:
     from composer.core.engine import Engine
@@ -44,10 +45,6 @@ class TrainLoop:
         evaluation: Runs what is due between batches and epochs.
         spin: Whether a started epoch goes on where it was; else it starts over.
         restore_random_state: Called right before the first new batch, once.
-
-    Example:
-        >>> TrainLoop.__name__
-        'TrainLoop'
     """
 
     def __init__(
@@ -73,7 +70,8 @@ class TrainLoop:
         self._spin = spin
         self._restore = restore_random_state
         self._clock = BatchClock()
-        self._many_ranks = dist.get_world_size() > 1
+        total = state.max_duration
+        self._needs_tokens = total is not None and total.unit is TimeUnit.TOKEN
 
     # ---- the whole ----------------------------------------------------------------------------
 
@@ -151,16 +149,14 @@ class TrainLoop:
             try:
                 batch = next(source)
             except StopIteration:
-                if self._many_ranks:  # all ranks stop with the first whose data ends
-                    dist.any_rank(True)
-                break
-            if self._many_ranks and dist.any_rank(False):
                 break
             source = batches.rest
             if transforms is not None:
                 batch = transforms(batch)
             samples = count_samples(batch)
             tokens = spec.get_num_tokens_in_batch(batch)
+            if self._needs_tokens and not tokens:
+                self._refuse_uncounted_tokens()
             state.batch = batch
             run_event(_AFTER_DATALOADER)
             run_event(_BATCH_START)
@@ -192,6 +188,12 @@ class TrainLoop:
             f"not empty, and that `drop_last` does not drop all of it"
         )
 
+    def _refuse_uncounted_tokens(self) -> None:
+        raise ValueError(
+            f"max_duration={self._state.max_duration!s} counts tokens, but the batch has none that "
+            f"can be counted, so the run would not end; pass `get_num_tokens_in_batch` to DataSpec"
+        )
+
     # ---- one batch ----------------------------------------------------------------------------
 
     def _train_batch(self, num_in_batch: int | float, samples: int | float, tokens: int) -> None:
@@ -199,8 +201,6 @@ class TrainLoop:
         before = state.timestamp
         losses = self._step.run(num_in_batch)
         named = {f"loss/train/{name}": value for name, value in losses.items()}
-        if self._many_ranks:
-            samples, tokens = self._over_ranks(samples, tokens)
         state.total_loss_dict = named
         if logger.destinations:
             self._log_step(before, named)
@@ -213,22 +213,13 @@ class TrainLoop:
             self._evaluate(_BATCH_END)
         run_event(_BATCH_CHECKPOINT)
 
-    def _over_ranks(self, samples: int | float, tokens: int) -> tuple[int | float, int]:
-        import torch
-
-        counts = torch.tensor([float(samples), float(tokens)], dtype=torch.float64)
-        counts = self._state.device.tensor_to_device(counts)
-        dist.all_reduce(counts)
-        return int(counts[0]), int(counts[1])
-
     def _log_step(self, timestamp: Timestamp, losses: dict[str, Any]) -> None:
         """One report per batch: where it stood, what it cost, what it scored."""
         state = self._state
         report: dict[str, Any] = timestamp.log_values()
         report.update(losses)
         report["trainer/device_train_microbatch_size"] = state.device_train_microbatch_size
-        for name, metric in state.train_metrics.items():
-            report[f"metrics/{state.dataloader_label}/{name}"] = metric.compute()
+        report.update(computed(state.dataloader_label, state.train_metrics))
         self._logger.log_metrics(report, step=report["time/batch"])
 
     # ---- between batches ----------------------------------------------------------------------
@@ -242,10 +233,6 @@ class TrainLoop:
         state.previous_timestamp = state.timestamp
         state.timestamp = state.timestamp.to_next_epoch()
         self._schedules.step_epoch()
-        if self._logger.destinations and state.train_metrics:
-            label = state.dataloader_label
-            values = {f"metrics/{label}/{n}": m.compute() for n, m in state.train_metrics.items()}
-            self._logger.log_metrics(values, step=int(state.timestamp.batch))
         run_event(Event.EPOCH_END)
         self._evaluate(Event.EPOCH_END)
         run_event(Event.EPOCH_CHECKPOINT)

@@ -2,77 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from composer.core.model import ComposerModel
-from composer.core.precision import get_precision_context
+from composer.core.precision import autocast_factory
 from composer.utils.iteration import map_collection
-from composer.utils.modules import model_eval_mode
+from composer.utils.modules import model_eval_mode, unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.state import State
     from composer.core.types import Batch
 
-__all__ = ["TrainMetrics", "metrics_device", "metrics_to_device", "original_model"]
+__all__ = ["TrainMetrics", "computed", "fresh_metrics", "to_host"]
 
 
-def original_model(model: torch.nn.Module) -> ComposerModel:
-    """Return the user's model from inside a data-parallel wrapper.
-
-    Args:
-        model: The model, wrapped or not.
-
-    Returns:
-        The user's model.
-
-    Example:
-        >>> original_model(torch.nn.Linear(1, 1))
-        Linear(in_features=1, out_features=1, bias=True)
-    """
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        return model.module
-    return model  # type: ignore[return-value]
-
-
-def metrics_device(state: State) -> torch.device:
-    """Return where metrics are kept.
+def fresh_metrics(
+    state: State, *, is_train: bool, patterns: Sequence[str] | None = None, owner: str = ""
+) -> dict[str, Any]:
+    """Copy the model's metrics and move them to where they are kept.
 
     Args:
         state: The state of the run.
+        is_train: Whether they are for training or for evaluation.
+        patterns: Searched without regard to case in the metrics' names; ``None`` keeps all.
+        owner: Label of the evaluation set, for the message.
 
     Returns:
-        The run's device; the host for MPS, which lacks the operations that metrics use.
+        Name to metric, on the device, or on the host where the device lacks operations they use.
 
-    Example:
-        >>> from composer.core.state import State
-        >>> from composer.devices import DeviceCPU
-        >>> metrics_device(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()))
-        device(type='cpu')
+    Raises:
+        ValueError: If a pattern matches no metric.
     """
-    if state.device.name == "mps":
-        return torch.device("cpu")
-    return state.device.torch_device
+    metrics = unwrapped_model(state.model).get_metrics(is_train=is_train)
+    if patterns is not None:
+        unused = [p for p in patterns if not any(re.search(p, n, re.IGNORECASE) for n in metrics)]
+        if unused:
+            raise ValueError(
+                f"metric_names of evaluator {owner!r} holds {unused}, which match none of the "
+                f"model's metrics {sorted(metrics)}"
+            )
+        metrics = {
+            name: metric
+            for name, metric in metrics.items()
+            if any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
+        }
+    host = torch.device("cpu")
+    where = host if state.device.metrics_on_host else state.device.torch_device
+    return {name: copy.deepcopy(metric).to(where) for name, metric in metrics.items()}
 
 
-def metrics_to_device(metrics: Mapping[str, Any], state: State) -> dict[str, Any]:
-    """Move metrics to where they are kept.
+def computed(label: str | None, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Compute metrics under the names by which they are reported.
 
     Args:
+        label: Label of the data.
         metrics: Name to metric.
-        state: The state of the run.
 
     Returns:
-        Name to moved metric.
+        ``metrics/<label>/<name>`` to value.
+    """
+    return {f"metrics/{label}/{name}": metric.compute() for name, metric in metrics.items()}
+
+
+def to_host(data: Any) -> Any:
+    """Bring the tensors of a batch or of outputs to the host, without their gradients.
+
+    Args:
+        data: Tensors in containers of any kind.
+
+    Returns:
+        The same with tensors on the CPU.
 
     Example:
-        >>> metrics_to_device({}, None)
-        {}
+        >>> to_host({"x": torch.ones(1, requires_grad=True)})["x"].requires_grad
+        False
     """
-    return {name: metric.to(metrics_device(state)) for name, metric in metrics.items()}
+    return map_collection(data, lambda x: x.detach().cpu() if isinstance(x, torch.Tensor) else x)
 
 
 class TrainMetrics:
@@ -80,28 +91,18 @@ class TrainMetrics:
 
     Args:
         state: The state of the run.
-
-    Example:
-        >>> TrainMetrics.__name__
-        'TrainMetrics'
     """
 
     active: bool
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read again which metrics there are."""
-        state = self._state
         self.active = bool(state.train_metrics)
-        self._model = original_model(state.model)
+        self._model: Any = unwrapped_model(state.model)
         # A model with an `eval_forward` of its own may run its layers again, which must not touch
         # the statistics of batch norm; for the others the outputs are used as they are.
-        own = type(self._model).eval_forward is not ComposerModel.eval_forward
-        self._reruns = own and not getattr(type(self._model), "eval_forward_uses_outputs", False)
-        self._to_host = state.device.name == "mps"
+        self._reruns = type(self._model).eval_forward is not ComposerModel.eval_forward
+        self._context = autocast_factory(state.precision, state.device.torch_type)
 
     def reset(self) -> None:
         """Start a batch."""
@@ -127,18 +128,13 @@ class TrainMetrics:
         """
         state, model = self._state, self._model
         mode = model_eval_mode(model) if self._reruns else nullcontext()
-        precision = get_precision_context(state.precision, device_type=state.device.torch_type)
-        with torch.no_grad(), mode, precision:
+        with torch.no_grad(), mode, self._context():
             outputs = model.eval_forward(piece, state.outputs)
-            if self._to_host:
-                outputs, piece = (map_collection(x, _to_host) for x in (outputs, piece))
+            if state.device.metrics_on_host:
+                outputs, piece = to_host(outputs), to_host(piece)
             for metric in state.train_metrics.values():
                 model.update_metric(piece, outputs, metric)
 
 
 def _same(leaf: Any) -> Any:
     return leaf
-
-
-def _to_host(leaf: Any) -> Any:
-    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf

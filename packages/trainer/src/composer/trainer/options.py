@@ -7,9 +7,9 @@ here, so that the rest of the trainer meets exact types and no contradictions.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,16 +20,21 @@ from composer.core.model import ComposerModel
 from composer.core.state import State
 from composer.core.time import Time, TimeUnit
 from composer.utils import dist
+from composer.utils.compression import is_compressed_pt
 from composer.utils.iteration import ensure_tuple
+from composer.utils.paths import is_tar
 
 __all__ = [
     "LoadOptions",
     "SaveOptions",
+    "check_epoch_length",
     "check_later_features",
     "check_microbatch_size",
     "check_model",
     "check_optimizers",
+    "check_subset",
     "parse_duration",
+    "warn_large_microbatch",
 ]
 
 Interval = str | int | Time[int] | Callable[[State, Event], bool]
@@ -58,6 +63,11 @@ def parse_duration(duration: str | int | Time[int] | None, argument: str) -> Tim
         time = Time.from_input(duration, TimeUnit.EPOCH)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{argument}={duration!r}: {error}") from None
+    if time.unit is TimeUnit.ITERATION:
+        raise ValueError(
+            f"{argument}={duration!r} counts iterations, which no run advances; give epochs "
+            f"('10ep'), batches ('500ba') or another unit"
+        )
     if time.unit is TimeUnit.DURATION:
         raise ValueError(
             f"{argument}={duration!r} is a share of itself; give epochs ('10ep'), batches "
@@ -174,6 +184,65 @@ def check_microbatch_size(
     return size
 
 
+def warn_large_microbatch(size: Any, batch_size: Any) -> None:
+    """Warn about a microbatch that no batch can fill.
+
+    Args:
+        size: Samples per microbatch.
+        batch_size: The loader's batch size, if it says one.
+
+    Example:
+        >>> warn_large_microbatch(None, 8)
+    """
+    if isinstance(size, int) and isinstance(batch_size, int) and size > batch_size:
+        warnings.warn(
+            f"device_train_microbatch_size={size} is larger than the loader's batch_size="
+            f"{batch_size}; each batch is one microbatch, and there are {batch_size} samples per "
+            f"update. Raise the loader's batch size for larger updates",
+            stacklevel=3,
+        )
+
+
+def check_subset(num_batches: int | None, argument: str) -> None:
+    """Refuse a number of batches that is neither positive nor -1.
+
+    Args:
+        num_batches: The number; ``None`` and -1 mean all.
+        argument: Name of the argument, for the message.
+
+    Raises:
+        ValueError: If it is something else.
+
+    Example:
+        >>> check_subset(-1, "train_subset_num_batches")
+    """
+    if num_batches is None or num_batches == -1:
+        return
+    if isinstance(num_batches, bool) or not isinstance(num_batches, int) or num_batches < 1:
+        raise ValueError(f"{argument} must be a positive int, or -1 for all, not {num_batches!r}")
+
+
+def check_epoch_length(state: State, duration: Time[int] | None) -> None:
+    """Refuse a duration in epochs when nobody knows how long an epoch is.
+
+    Args:
+        state: The state of the run; its loader must be set.
+        duration: How long to train.
+
+    Raises:
+        ValueError: If the loader is unsized; the error names the ways out.
+    """
+    if duration is None or state.dataloader is None or state.dataloader_len is not None:
+        return
+    if duration.unit is TimeUnit.EPOCH:
+        raise ValueError(
+            f"max_duration={duration!s} counts epochs, but the train dataloader "
+            f"({type(state.dataloader).__name__}) does not say how long one is. Give the loader a "
+            f"`__len__`, give the duration in another unit such as '1000ba', or set "
+            f"`train_subset_num_batches`"
+        )
+
+
 def check_later_features(
     *, parallelism_config: Any, profiler: Any, precision_config: Any, ddp_sync_strategy: Any
 ) -> None:
@@ -224,7 +293,6 @@ class SaveOptions:
         weights_only: Whether to save the model only.
         ignore_keys: What to leave out.
         num_checkpoints_to_keep: How many to keep; -1 for all.
-        metrics: Whether to save the state of metrics.
 
     Raises:
         ValueError: If the options contradict each other.
@@ -242,13 +310,11 @@ class SaveOptions:
     weights_only: bool = False
     ignore_keys: IgnoreKeys = None
     num_checkpoints_to_keep: int = -1
-    metrics: bool = False
 
     def __post_init__(self) -> None:
         if self.folder is not None:
             object.__setattr__(self, "folder", str(self.folder))
-        compressed = (".tar", ".tgz", ".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".xz", ".zst")
-        if Path(self.filename).suffix in compressed:
+        if is_compressed_pt(self.filename) or is_tar(self.filename):
             raise NotImplementedError(
                 f"save_filename={self.filename!r}: compressed checkpoints come with the exact "
                 f"trainer; use the suffix .pt"
@@ -285,6 +351,10 @@ class LoadOptions:
     overrides: Sequence[str] = field(default_factory=tuple)
     autoresume: bool = False
 
+    def __post_init__(self) -> None:
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+
     def check(self, save: SaveOptions, *, run_name_given: bool) -> None:
         """Refuse autoresume without what it needs.
 
@@ -298,8 +368,6 @@ class LoadOptions:
         Example:
             >>> LoadOptions().check(SaveOptions(), run_name_given=False)
         """
-        if self.path is not None:
-            object.__setattr__(self, "path", str(self.path))
         if not self.autoresume:
             return
         missing = []

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from composer.core.event import Event
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
 from composer.trainer.data import derived_seed, host_streams
-from composer.trainer.evaluation import limited, loader_in_use
-from composer.utils.iteration import map_collection
-from composer.utils.modules import model_eval_mode
+from composer.trainer.evaluation import evaluating, limited, loader_in_use
+from composer.trainer.metrics import to_host
 
 if TYPE_CHECKING:
     from composer.core.data_spec import DataSpec
@@ -20,10 +17,6 @@ if TYPE_CHECKING:
     from composer.core.state import State
 
 __all__ = ["predict"]
-
-
-def _to_host(leaf: Any) -> Any:
-    return leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def predict(
@@ -45,17 +38,13 @@ def predict(
 
     Returns:
         One output per batch, on the host; empty if they are not kept.
-
-    Example:
-        >>> predict.__name__
-        'predict'
     """
     outputs: list[Any] = []
     context = autocast_factory(state.precision, state.device.torch_type)
     run_event = engine.run_event
     streams = host_streams(derived_seed(state.seed, "prediction", int(state.timestamp.batch)))
     in_use = loader_in_use(state, spec.dataloader, "predict", subset_num_batches)
-    with streams, in_use, model_eval_mode(state.model), torch.no_grad():
+    with streams, in_use, evaluating(state):
         state.predict_timestamp = Timestamp()
         run_event(Event.PREDICT_START)
         limit = None if subset_num_batches == -1 else subset_num_batches
@@ -73,7 +62,7 @@ def predict(
                 state.outputs = state.model(state.batch)
             run_event(Event.PREDICT_AFTER_FORWARD)
             if return_outputs:
-                outputs.append(map_collection(state.outputs, _to_host))
+                outputs.append(to_host(state.outputs))
             state.predict_timestamp = state.predict_timestamp.to_next_batch(samples=int(samples))
             run_event(Event.PREDICT_BATCH_END)
         run_event(Event.PREDICT_END)

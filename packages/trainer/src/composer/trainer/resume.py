@@ -37,16 +37,14 @@ class Resumption:
     Attributes:
         path: Where it was read from.
         random_states: To be restored right before the first new batch.
-        automatic: Whether it was found by autoresume.
 
     Example:
-        >>> Resumption("a.pt", None, False).automatic
-        False
+        >>> Resumption("a.pt", None).path
+        'a.pt'
     """
 
     path: str
     random_states: list[dict[str, Any]] | None
-    automatic: bool
 
 
 def resume(
@@ -67,10 +65,6 @@ def resume(
     Raises:
         FileNotFoundError: If the checkpoint asked for is not there.
         ValueError: If it is bad or does not fit.
-
-    Example:
-        >>> resume.__name__
-        'resume'
     """
     found = _find_automatically(state, save) if load.autoresume else None
     if found is not None:
@@ -103,7 +97,7 @@ def resume(
                 f"of seed={seed}, so that the run continues exactly",
                 stacklevel=2,
             )
-    return Resumption(path, random_states, found is not None)
+    return Resumption(path, random_states)
 
 
 def _find_automatically(state: State, save: SaveOptions) -> Path | None:

@@ -60,10 +60,6 @@ class Schedules:
 
     Raises:
         ValueError: If a ratio is given without schedulers, or there is not one optimizer.
-
-    Example:
-        >>> Schedules.__name__
-        'Schedules'
     """
 
     def __init__(

@@ -6,7 +6,7 @@ share of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ from composer.core.event import Event
 from composer.core.precision import Precision, autocast_factory
 from composer.core.types import Batch
 from composer.trainer.metrics import TrainMetrics
+from composer.utils.modules import unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.data_spec import DataSpec
@@ -87,6 +88,19 @@ def reduce_loss(loss: Loss) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     return total, {**named, "total": total}
 
 
+def _under_autocast(state: State, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs in the run's precision; the function itself for ``fp32``."""
+    if state.precision is Precision.FP32:
+        return function
+    context = autocast_factory(state.precision, state.device.torch_type)
+
+    def run(*arguments: Any) -> Any:
+        with context():
+            return function(*arguments)
+
+    return run
+
+
 class TrainStep:
     """Trains on one batch.
 
@@ -97,10 +111,6 @@ class TrainStep:
         on_tokens: Whether microbatches are weighted by their loss-generating tokens instead of
             their samples.
         forward: What computes the outputs, if not the model itself (a compiled one).
-
-    Example:
-        >>> TrainStep.__name__
-        'TrainStep'
     """
 
     def __init__(
@@ -116,24 +126,13 @@ class TrainStep:
         self._engine = engine
         self._spec = spec
         self._on_tokens = on_tokens
-        self._model = state.model
-        self._forward = state.model if forward is None else forward
-        self._device = state.device
-        # A move to the host is no move, so it is not asked for per microbatch.
-        self._moves = state.device.name != "cpu"
+        self._device = None if state.device.is_host else state.device
         self._optimizer = state.optimizers[0]
         self._scaler = state.scaler
-        self._applied = False
-        self._metrics = TrainMetrics(state)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read again what may change between calls of ``fit``."""
-        state = self._state
-        self._context = autocast_factory(state.precision, state.device.torch_type)
-        self._plain = state.precision is Precision.FP32
+        self._outputs_of = _under_autocast(state, state.model if forward is None else forward)
+        self._loss_of = _under_autocast(state, unwrapped_model(state.model).loss)
         self._create_graph = any(a.backwards_create_graph for a in state.algorithms)
-        self._metrics.refresh()
+        self._metrics = TrainMetrics(state)
 
     # ---- one batch ----------------------------------------------------------------------------
 
@@ -222,29 +221,19 @@ class TrainStep:
 
     def _train_piece(self, piece: Batch, weight: float, losses: dict[str, torch.Tensor]) -> None:
         state, run_event = self._state, self._engine.run_event
-        if self._moves:
+        if self._device is not None:
             piece = self._device.batch_to_device(piece)
         transforms = self._spec.microbatch_transforms
         if transforms is not None:
             piece = transforms(piece)
         kept = self._metrics.keep(piece) if self._metrics.active else None
         state.batch = piece
-        if self._plain:
-            run_event(_BEFORE_FORWARD)
-            state.outputs = self._forward(state.batch)
-            run_event(_AFTER_FORWARD)
-            run_event(_BEFORE_LOSS)
-            state.loss = self._model.loss(state.outputs, state.batch)  # type: ignore[operator]
-            run_event(_AFTER_LOSS)
-        else:
-            run_event(_BEFORE_FORWARD)
-            with self._context():
-                state.outputs = self._forward(state.batch)
-            run_event(_AFTER_FORWARD)
-            run_event(_BEFORE_LOSS)
-            with self._context():
-                state.loss = self._model.loss(state.outputs, state.batch)  # type: ignore[operator]
-            run_event(_AFTER_LOSS)
+        run_event(_BEFORE_FORWARD)
+        state.outputs = self._outputs_of(state.batch)
+        run_event(_AFTER_FORWARD)
+        run_event(_BEFORE_LOSS)
+        state.loss = self._loss_of(state.outputs, state.batch)
+        run_event(_AFTER_LOSS)
         run_event(_BEFORE_BACKWARD)
         loss = state.loss
         if type(loss) is torch.Tensor and not loss.dim():

@@ -19,9 +19,9 @@ from composer.core.evaluator import Evaluator
 from composer.core.event import Event
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.model import ComposerModel
-from composer.core.ordering import AlgorithmPass
+from composer.core.passes import AlgorithmPass
 from composer.core.persistence import restore_pending_schedulers
-from composer.core.precision import Precision, _validate_precision, ensure_precision
+from composer.core.precision import Precision, ensure_precision, validate_precision
 from composer.core.state import State
 from composer.core.time import Time
 from composer.core.timestamp import Timestamp
@@ -31,21 +31,27 @@ from composer.trainer import assemble
 from composer.trainer.data import TrainData
 from composer.trainer.evaluation import EvalLoop
 from composer.trainer.loop import TrainLoop
-from composer.trainer.metrics import metrics_to_device
+from composer.trainer.metrics import fresh_metrics
 from composer.trainer.options import (
+    Interval,
     LoadOptions,
     SaveOptions,
+    check_epoch_length,
     check_later_features,
     check_microbatch_size,
     check_model,
     check_optimizers,
+    check_subset,
     parse_duration,
+    warn_large_microbatch,
 )
 from composer.trainer.prediction import predict
 from composer.trainer.resume import Resumption, resume
+from composer.trainer.run_names import run_name as name_run
 from composer.trainer.schedules import Schedules, scale_duration
 from composer.trainer.step import TrainStep
 from composer.utils import dist
+from composer.utils.hparams import extract_hparams
 from composer.utils.reproducibility import (
     MAX_SEED,
     configure_deterministic_mode,
@@ -65,7 +71,6 @@ __all__ = ["Trainer"]
 log = logging.getLogger(__name__)
 
 Loader = Iterable[Batch] | DataSpec | dict[str, Any]
-Interval = int | str | Time[int] | Callable[[State, Event], bool]
 
 
 class Trainer:
@@ -242,7 +247,7 @@ class Trainer:
         load_overrides: Sequence[str] = (),
     ) -> None:
         self.auto_log_hparams = auto_log_hparams
-        self.local_hparams = self._hparams(locals()) if auto_log_hparams else {}
+        self.local_hparams = extract_hparams(locals()) if auto_log_hparams else {}
 
         # 1. Everything that can be refused is refused before anything is built.
         assemble.configure_python_logging(python_log_level)
@@ -259,7 +264,7 @@ class Trainer:
             raise ValueError(f"scale_schedule_ratio must be positive, not {scale_schedule_ratio}")
         if scale_schedule_ratio != 1.0 and schedulers is None:
             raise ValueError("scale_schedule_ratio needs schedulers")
-        name, name_given = assemble.run_name(run_name)
+        name, name_given = name_run(run_name)
         saving = SaveOptions(
             folder=save_folder,
             filename=save_filename,
@@ -269,7 +274,6 @@ class Trainer:
             weights_only=save_weights_only,
             ignore_keys=save_ignore_keys,
             num_checkpoints_to_keep=save_num_checkpoints_to_keep,
-            metrics=save_metrics,
         )
         loading = LoadOptions(
             path=load_path,
@@ -287,9 +291,9 @@ class Trainer:
         # 2. Device, precision, seed.
         self._device = get_device(device)
         if precision is None:
-            precision = Precision.AMP_FP16 if self._device.name == "gpu" else Precision.FP32
+            precision = self._device.default_precision
         precision = ensure_precision(precision)
-        _validate_precision(precision, self._device)
+        validate_precision(precision, self._device)
         assemble.say_slow_precision(precision, self._device)
         if seed is not None and not 0 <= seed <= MAX_SEED:
             raise ValueError(f"seed={seed} must lie between 0 and {MAX_SEED}")
@@ -341,9 +345,7 @@ class Trainer:
             self.logger.log_hyperparameters(self.local_hparams)
 
         # 5. Metrics, evaluation, training data.
-        self.state.train_metrics = metrics_to_device(
-            _fresh(model.get_metrics(is_train=True)), self.state
-        )
+        self.state.train_metrics = fresh_metrics(self.state, is_train=True)
         self._evaluation = EvalLoop(self.state, self.engine, self.logger)
         self._eval_settings = (eval_interval, eval_subset_num_batches)
         self.state.evaluators = assemble.evaluators(
@@ -363,7 +365,7 @@ class Trainer:
             self.state.max_duration = scale_duration(duration, scale_schedule_ratio)
         if train_dataloader is not None:
             self._set_train_data(train_dataloader, train_dataloader_label, train_subset_num_batches)
-            assemble.check_epoch_length(self.state, self.state.max_duration)
+            check_epoch_length(self.state, self.state.max_duration)
 
         # 6. Schedulers, once duration and data are there; else they wait for `fit`.
         self._pending_schedulers: Any = schedulers
@@ -386,12 +388,6 @@ class Trainer:
 
     # ---- set-up that `fit` repeats ------------------------------------------------------------
 
-    @staticmethod
-    def _hparams(arguments: dict[str, Any]) -> dict[str, Any]:
-        from composer.utils.hparams import extract_hparams
-
-        return extract_hparams({k: v for k, v in arguments.items() if k != "self"})
-
     def _run_facts(self) -> dict[str, Any]:
         from importlib import metadata
 
@@ -410,7 +406,7 @@ class Trainer:
             self.state, given, label=label, subset_num_batches=subset_num_batches
         )
         batch_size = getattr(spec.dataloader, "batch_size", None)
-        assemble.say_short_epoch(self._microbatch_size, batch_size)
+        warn_large_microbatch(self._microbatch_size, batch_size)
         self.state.device_train_microbatch_size = check_microbatch_size(
             self._microbatch_size, batch_size, "device_train_microbatch_size"
         )
@@ -480,10 +476,6 @@ class Trainer:
         Raises:
             ValueError: If there is nothing to train on or no training left to do, or arguments
                 contradict each other.
-
-        Example:
-            >>> Trainer.fit.__name__
-            'fit'
         """
         state = self.state
         if scale_schedule_ratio != 1.0 and schedulers is None:
@@ -495,6 +487,16 @@ class Trainer:
                 "the model has no parameters and the trainer no optimizer, so there is nothing to "
                 "train; it can evaluate and predict"
             )
+        if eval_dataloader is None and (eval_interval != 1 or eval_subset_num_batches != -1):
+            raise ValueError(
+                "eval_interval and eval_subset_num_batches of fit belong to its eval_dataloader; "
+                "pass that too, or give them to the trainer"
+            )
+        if train_dataloader is None and train_dataloader_label != "train":
+            raise ValueError(
+                f"train_dataloader_label={train_dataloader_label!r} names the train_dataloader "
+                f"given with it; pass that too, or give the label to the trainer"
+            )
         if device_train_microbatch_size is not None:
             self._microbatch_size = device_train_microbatch_size
         if train_dataloader is not None:
@@ -504,7 +506,7 @@ class Trainer:
                 "there is no training data; pass train_dataloader to the trainer or to fit"
             )
         else:
-            self._restate_data(train_dataloader_label, train_subset_num_batches)
+            self._restate_data(train_subset_num_batches)
         data = self._data
         assert data is not None
         if reset_time:
@@ -551,18 +553,13 @@ class Trainer:
         for optimizer in state.optimizers:
             optimizer.zero_grad()
 
-    def _restate_data(self, label: str, subset_num_batches: int | None) -> None:
-        """Make the training loader the one in use again, after an evaluation or prediction."""
+    def _restate_data(self, subset_num_batches: int | None) -> None:
+        """Apply what a call of ``fit`` says about data that is there already."""
         state, data = self.state, self._data
         assert data is not None
-        length: Any = state.dataloader_len if state.dataloader is data.loader else None
         if subset_num_batches is not None:
-            assemble.check_subset(subset_num_batches, "train_subset_num_batches")
-            length = subset_num_batches
-        if state.dataloader is not data.loader or subset_num_batches is not None:
-            state.set_dataloader(data.loader, state.dataloader_label or label)
-            if length is not None:
-                state.dataloader_len = length
+            check_subset(subset_num_batches, "train_subset_num_batches")
+            state.dataloader_len = subset_num_batches
         state.device_train_microbatch_size = check_microbatch_size(
             self._microbatch_size,
             getattr(data.loader, "batch_size", None),
@@ -587,7 +584,7 @@ class Trainer:
                 "how long to train is not known; pass max_duration to the trainer or duration to "
                 "fit"
             )
-        assemble.check_epoch_length(state, state.max_duration)
+        check_epoch_length(state, state.max_duration)
 
     def _nothing_left(self) -> bool:
         """Whether the run is finished already; an error unless it was resumed as finished."""
@@ -614,7 +611,7 @@ class Trainer:
 
     def _set_precision(self, precision: str | Precision) -> None:
         precision = ensure_precision(precision)
-        _validate_precision(precision, self._device)
+        validate_precision(precision, self._device)
         assemble.say_slow_precision(precision, self._device)
         self.state.precision = precision
         self.state.scaler = assemble.make_scaler(precision, self._device, self.state.optimizers)
@@ -625,7 +622,7 @@ class Trainer:
         if resumption is None or resumption.random_states is None:
             return None
         states = resumption.random_states
-        self._resumption = Resumption(resumption.path, None, resumption.automatic)
+        self._resumption = Resumption(resumption.path, None)
         return lambda: load_rng_state(states)
 
     # ---- evaluation and prediction ------------------------------------------------------------
@@ -643,12 +640,8 @@ class Trainer:
 
         Raises:
             ValueError: If there is nothing to evaluate on.
-
-        Example:
-            >>> Trainer.eval.__name__
-            'eval'
         """
-        assemble.check_subset(subset_num_batches, "subset_num_batches")
+        check_subset(subset_num_batches, "subset_num_batches")
         state = self.state
         known = list(state.evaluators)
         if eval_dataloader is None:
@@ -695,12 +688,8 @@ class Trainer:
 
         Returns:
             One output per batch, on the host; empty if they are not kept.
-
-        Example:
-            >>> Trainer.predict.__name__
-            'predict'
         """
-        assemble.check_subset(subset_num_batches, "subset_num_batches")
+        check_subset(subset_num_batches, "subset_num_batches")
         return predict(
             self.state,
             self.engine,
@@ -727,10 +716,6 @@ class Trainer:
 
         Returns:
             The path, or ``None`` on ranks that do not write.
-
-        Example:
-            >>> Trainer.save_checkpoint.__name__
-            'save_checkpoint'
         """
         return save_checkpoint(self.state, name, weights_only=weights_only)
 
@@ -739,10 +724,6 @@ class Trainer:
 
         Raises:
             ValueError: If the trainer has no ``save_folder``.
-
-        Example:
-            >>> Trainer.save_checkpoint_to_save_folder.__name__
-            'save_checkpoint_to_save_folder'
         """
         if self._saver is None:
             raise ValueError("the trainer has no save_folder, so there is none to save to")
@@ -771,10 +752,6 @@ class Trainer:
 
         Raises:
             NotImplementedError: Always, for now.
-
-        Example:
-            >>> Trainer.export_for_inference.__name__
-            'export_for_inference'
         """
         raise NotImplementedError(
             "export_for_inference comes with the export formats of composer-models; until then "
@@ -782,20 +759,9 @@ class Trainer:
         )
 
     def close(self) -> None:
-        """Close loggers and callbacks; called at the end of the process if it was not before.
-
-        Example:
-            >>> Trainer.close.__name__
-            'close'
-        """
+        """Close loggers and callbacks; called at the end of the process if it was not before."""
         self.engine.close()
         dist.barrier()
-
-
-def _fresh(metrics: dict[str, Any]) -> dict[str, Any]:
-    import copy
-
-    return copy.deepcopy(metrics)
 
 
 def _unwrap_compiled(model: Any) -> tuple[Any, Any]:

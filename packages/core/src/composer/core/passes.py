@@ -1,11 +1,12 @@
 """In which order algorithms act at one event.
 
-Three passes, each a function from the matched algorithms and the event to a list:
+The engine sorts algorithms once, by phase and by declared predecessors, which keeps the user's
+order otherwise. At each event the matched ones run through the passes, each a function from
+algorithms and event to a list:
 
-1. a stable sort by phase and by declared predecessors, which keeps the user's order otherwise;
-2. undo in reverse: at ``after_x``, the algorithms that acted at ``before_x`` go first, the last one
+1. undo in reverse: at ``after_x``, the algorithms that acted at ``before_x`` go first, the last one
    to act being the first to undo; the others follow in their own order;
-3. a warning when two algorithms of one exclusive group would act together.
+2. a warning when two algorithms of one exclusive group would act together.
 
 Users may add passes of their own.
 """
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AlgorithmPass",
     "UndoInReverse",
-    "default_passes",
     "normalize_passes",
     "sort_by_phase",
     "sort_to_back",
@@ -72,12 +72,11 @@ def sort_to_back(list_to_sort: Sequence[T], cls: Any) -> Sequence[T]:
     return sorted(list_to_sort, key=lambda item: isinstance(item, cls))
 
 
-def sort_by_phase(algorithms: Sequence[Algorithm], event: Event) -> Sequence[Algorithm]:
+def sort_by_phase(algorithms: Sequence[Algorithm]) -> list[Algorithm]:
     """Sort by phase, then move each algorithm behind those it declares as predecessors.
 
     Args:
         algorithms: The algorithms, in the user's order.
-        event: The event; the order is the same at all.
 
     Returns:
         The sorted list.
@@ -86,10 +85,9 @@ def sort_by_phase(algorithms: Sequence[Algorithm], event: Event) -> Sequence[Alg
         ValueError: If algorithms declare each other as predecessors.
 
     Example:
-        >>> sort_by_phase([], None)
+        >>> sort_by_phase([])
         []
     """
-    del event
     ordered = sorted(algorithms, key=lambda algorithm: algorithm.phase)
     if not any(algorithm.after for algorithm in ordered):
         return ordered
@@ -115,8 +113,10 @@ class UndoInReverse:
     It remembers who acted at the opening event; the engine tells it.
 
     Example:
+        >>> from composer.core.event import Event
         >>> undo = UndoInReverse()
-        >>> undo([], None)
+        >>> undo.remember(Event.BEFORE_LOSS, [])
+        >>> undo([], Event.AFTER_LOSS)
         []
     """
 
@@ -128,11 +128,7 @@ class UndoInReverse:
 
         Args:
             event: The event.
-            algorithms: Those that acted, in order.
-
-        Example:
-            >>> from composer.core.event import Event
-            >>> UndoInReverse().remember(Event.BEFORE_LOSS, [])
+            algorithms: Those that acted, in order; none is worth noting too.
         """
         self._opened[event] = list(algorithms)
 
@@ -146,10 +142,10 @@ class UndoInReverse:
         Returns:
             Openers in reverse, then the others.
         """
-        opener = None if event is None or "after" not in event.value else event.opener
+        opener = event.undoes
         if opener is None:
             return algorithms
-        opened = self._opened.pop(opener, [])
+        opened = self._opened.get(opener, [])
         undoing = [a for a in reversed(opened) if any(a is b for b in algorithms)]
         return undoing + [a for a in algorithms if not any(a is b for b in undoing)]
 
@@ -183,19 +179,6 @@ def warn_if_exclusive(algorithms: Sequence[Algorithm], event: Event) -> Sequence
     return algorithms
 
 
-def default_passes() -> list[AlgorithmPass]:
-    """Return the engine's own passes, in order.
-
-    Returns:
-        The passes; the second is a new :class:`UndoInReverse`.
-
-    Example:
-        >>> len(default_passes())
-        3
-    """
-    return [sort_by_phase, UndoInReverse(), warn_if_exclusive]
-
-
 def normalize_passes(passes: Any) -> list[tuple[AlgorithmPass, int]]:
     """Turn what a user gave as passes into pairs of pass and index.
 
@@ -209,7 +192,7 @@ def normalize_passes(passes: Any) -> list[tuple[AlgorithmPass, int]]:
         TypeError: If something is neither.
 
     Example:
-        >>> normalize_passes((sort_by_phase, 0))[0][1]
+        >>> normalize_passes((warn_if_exclusive, 0))[0][1]
         0
     """
     if passes is None:
