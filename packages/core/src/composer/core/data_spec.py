@@ -289,6 +289,8 @@ class DataSpec:
                     )
                 return count[token_type]
             return count
+        if type(batch) is tuple and self._max_seq_len is None:
+            return 0  # the usual pair of inputs and targets, asked for at every batch
         if isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), torch.Tensor):
             labels = batch.get("labels")
             if token_type == "loss_generating" and isinstance(labels, torch.Tensor):

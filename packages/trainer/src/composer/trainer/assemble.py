@@ -330,7 +330,7 @@ def evaluators(
             "eval_dataloader mixes Evaluators with plain loaders; wrap each loader as "
             "`Evaluator(label=..., dataloader=...)`"
         )
-    model = unwrapped_model(state.model)
+    model: Any = unwrapped_model(state.model)
     names = list(model.get_metrics(is_train=False))
     found = [ensure_evaluator(item, default_metric_names=names) for item in items]
     if len(found) > 1 and kinds == {False}:

@@ -39,7 +39,8 @@ def fresh_metrics(
     Raises:
         ValueError: If a pattern matches no metric.
     """
-    metrics = unwrapped_model(state.model).get_metrics(is_train=is_train)
+    model: Any = unwrapped_model(state.model)
+    metrics = model.get_metrics(is_train=is_train)
     if patterns is not None:
         unused = [p for p in patterns if not any(re.search(p, n, re.IGNORECASE) for n in metrics)]
         if unused:

@@ -130,7 +130,8 @@ class TrainStep:
         self._optimizer = state.optimizers[0]
         self._scaler = state.scaler
         self._outputs_of = _under_autocast(state, state.model if forward is None else forward)
-        self._loss_of = _under_autocast(state, unwrapped_model(state.model).loss)
+        model: Any = unwrapped_model(state.model)
+        self._loss_of = _under_autocast(state, model.loss)
         self._create_graph = any(a.backwards_create_graph for a in state.algorithms)
         self._metrics = TrainMetrics(state)
 
@@ -148,11 +149,11 @@ class TrainStep:
         state = self._state
         batch = state.batch
         size = state.device_train_microbatch_size
-        if size is None or num_samples <= size:
-            pieces: Sequence[Batch] = (batch,)
-        else:
+        pieces: Sequence[Batch] = (batch,)
+        weights: Sequence[float] = (1.0,)
+        if size is not None and num_samples > size:
             pieces = self._spec.split_batch(batch, size)
-        weights = self._weights(pieces, num_samples)
+            weights = self._weights(pieces, num_samples)
         self._losses: dict[str, torch.Tensor] = {}
         if self._scaler is None:
 
@@ -167,8 +168,6 @@ class TrainStep:
         return self._losses
 
     def _weights(self, pieces: Sequence[Batch], num_samples: int | float) -> Sequence[float]:
-        if len(pieces) == 1:
-            return (1.0,)
         spec = self._spec
         if self._on_tokens:
             counts: list[float] = [
