@@ -20,7 +20,7 @@ EXPORTED = {
     "composer.object_stores": (
         "composer.utils.object_store",
         "composer.utils.object_store.base:ObjectStore",
-        {"TemplateObjectStore"},
+        set(),
     ),
     "composer.optimizers": ("composer.optim", "torch.optim:Optimizer", set()),
     "composer.schedulers": ("composer.optim", "composer.optim.scheduler:ComposerScheduler", set()),

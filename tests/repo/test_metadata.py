@@ -62,18 +62,34 @@ def test_constraints_satisfy_every_requirement() -> None:
                     assert requirement.specifier.contains(pins[requirement.name]), (name, line)
 
 
+def imports(name: str, requirement: Requirement) -> bool:
+    """Say whether the sources of a package import what a requirement installs."""
+    modules = {"pyyaml": "yaml", "pillow": "PIL"}
+    module = modules.get(requirement.name, requirement.name)
+    used = rf"(import|from) {module}\b|import_module\(\"{module}\b"
+    folder = ROOT / "packages" / name.removeprefix("composer-") / "src"
+    return any(re.search(used, path.read_text()) for path in folder.rglob("*.py"))
+
+
 def test_every_requirement_is_used() -> None:
     """What a package makes its users install, its sources import."""
-    modules = {"pyyaml": "yaml", "pillow": "PIL"}
     for name, data in pyprojects().items():
-        folder = ROOT / "packages" / name.removeprefix("composer-") / "src"
-        sources = "\n".join(path.read_text() for path in folder.rglob("*.py"))
         for line in data["project"]["dependencies"]:
             requirement = Requirement(line)
             if not requirement.name.startswith("composer-"):
-                module = modules.get(requirement.name, requirement.name)
-                used = rf"(import|from) {module}\b|import_module\(\"{module}\b"
-                assert re.search(used, sources), f"{name} declares {line} and never imports it"
+                assert imports(name, requirement), f"{name} declares {line} and never imports it"
+
+
+def test_every_extra_has_code_behind_it() -> None:
+    """What a package offers to install as well, its sources import; its readme names the rest."""
+    for name, data in pyprojects().items():
+        folder = ROOT / "packages" / name.removeprefix("composer-")
+        for extra, lines in data["project"].get("optional-dependencies", {}).items():
+            assert f"`{extra}`" in (folder / "README.md").read_text() or name == "composer-full"
+            for line in lines:
+                requirement = Requirement(line)
+                if not requirement.name.startswith("composer-"):
+                    assert imports(name, requirement), f"{name}[{extra}] never imports {line}"
 
 
 def test_full_depends_on_everything_and_forwards_every_extra() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 
 from composer.core.algorithm import Algorithm
+from composer.core.engine import Engine
 from composer.core.event import Event
 from composer.core.logger import Logger, LoggerDestination
-from composer.core.ordering import default_passes
 from composer.core.state import State
 from composer.core.timestamp import Timestamp
 from composer.devices import DeviceCPU
@@ -32,30 +32,28 @@ class Recorder(LoggerDestination):
 
 
 class Run:
-    """A state, a logger, and events that reach the algorithms in the engine's order."""
+    """A state, a logger and the engine that runs events."""
 
     def __init__(self, model: torch.nn.Module, algorithms: Sequence[Algorithm], **fields: Any):
         fields.setdefault("max_duration", "10ba")
         self.recorder = Recorder()
         self.state = State(model, 0, "run", DeviceCPU(), algorithms=algorithms, **fields)
         self.logger = Logger(self.state, destinations=[self.recorder])
-        self.passes = default_passes()
+        self.engine = Engine(self.state, self.logger)
+        if self.state.dataloader is None:
+            self.state.set_dataloader([None], "train")
 
     def at(self, batch: int, **counters: Any) -> None:
         """Set the clock."""
         self.state.timestamp = Timestamp(batch=batch, batch_in_epoch=batch, **counters)
 
     def fire(self, *events: Event) -> None:
-        """Run events as the engine does."""
+        """Run events."""
         for event in events:
-            matched: Any = [a for a in self.state.algorithms if a.match(event, self.state)]
-            for algorithm_pass in self.passes:
-                matched = algorithm_pass(matched, event)
-            for algorithm in matched:
-                algorithm.apply(event, self.state, self.logger)
+            self.engine.run_event(event)
 
     def train_step(self, batch: Any) -> torch.Tensor:
-        """One forward and backward pass; returns the loss that was optimised."""
+        """Run the events of one microbatch, and the passes; returns the loss that was optimised."""
         state = self.state
         state.batch = batch
         self.fire(Event.BEFORE_FORWARD)
@@ -70,6 +68,14 @@ class Run:
 
 
 @pytest.fixture
-def make_run() -> Callable[..., Run]:
-    """Make runs."""
-    return Run
+def make_run() -> Iterator[Callable[..., Run]]:
+    """Make runs, and close their engines after the test."""
+    made: list[Run] = []
+
+    def make(*arguments: Any, **fields: Any) -> Run:
+        made.append(Run(*arguments, **fields))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.engine.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from composer.algorithms.ema import EMAParameters, compute_ema
 from composer.core.callback import Callback
 from composer.core.event import Event
 from composer.core.timestamp import Timestamp
+from composer.trainer import Trainer
+from composer_testing.tiny import TinyModel, loader
 
 
 def network() -> nn.Module:
@@ -176,14 +178,12 @@ def test_evaluation_sees_the_average_and_training_goes_on(make_run: Callable[...
         plain.step()
         expected = average_of(trained.method, trained.model)
         if index % 2:
-            for start, end in (
-                (Event.EVAL_START, Event.EVAL_END),
-                (Event.PREDICT_START, Event.PREDICT_END),
-            ):
-                trained.run.fire(start)
+            with trained.method.evaluating(trained.run.state):
                 assert_same(snapshot(trained.model), expected)
-                trained.run.fire(end)
-                assert_same(snapshot(trained.model), trained.seen[-1])
+                with trained.method.saving(trained.run.state):
+                    assert_same(snapshot(trained.model), expected)
+                assert_same(snapshot(trained.model), expected)
+            assert_same(snapshot(trained.model), trained.seen[-1])
     assert_same(snapshot(trained.model), snapshot(plain.model))
     assert_same(average_of(trained.method, trained.model), average_of(plain.method, plain.model))
 
@@ -194,133 +194,233 @@ def test_evaluation_before_the_first_average_uses_live_weights(
     trained = Trained(make_run, EMA(smoothing=0.5, ema_start="6ba"))
     for index in range(9):
         trained.step()
-        trained.run.fire(Event.EVAL_START)
-        is_live = all(
-            torch.equal(value, trained.seen[-1][name])
-            for name, value in snapshot(trained.model).items()
-        )
+        with trained.method.evaluating(trained.run.state):
+            is_live = all(
+                torch.equal(value, trained.seen[-1][name])
+                for name, value in snapshot(trained.model).items()
+            )
         assert is_live == (index + 1 <= 6)  # at 6 the average is a copy of the live weights
-        trained.run.fire(Event.EVAL_END)
 
 
-def test_interrupted_evaluation(make_run: Callable[..., Any]) -> None:
-    trained = Trained(make_run, EMA(smoothing=0.5))
-    for _ in range(3):
-        trained.step()
-    trained.run.fire(Event.EVAL_START)  # the evaluation raises, and the user calls fit again
-    trained.run.fire(Event.FIT_START)
-    assert_same(snapshot(trained.model), trained.seen[-1])
-    trained.run.fire(Event.EVAL_START, Event.EVAL_START, Event.EVAL_END)
-    assert_same(snapshot(trained.model), trained.seen[-1])
+def test_a_model_that_does_not_fit_is_left_as_it_was() -> None:
+    stored = EMAParameters(network())
+    model = nn.Sequential(nn.Linear(3, 4), nn.Identity(), nn.Linear(4, 2))
+    stored.named_parameters_dict = {
+        name: value for name, value in stored.named_parameters_dict.items() if name[0] != "1"
+    }
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="running_mean"):
+        stored.swap_params(model)
+    assert_same(snapshot(model), before)
 
 
-class Saver(Callback):
-    """Writes model and method at some batches, as a checkpoint callback does."""
+# ---- in the trainer ----
 
-    def __init__(self, batches: set[int]) -> None:
-        self.asked: list[int] = []
-        self.saved: list[bytes] = []
-        self.save_interval = _Due(batches)
 
-    def batch_checkpoint(self, state: Any, logger: Any) -> None:
-        if self.save_interval(state, Event.BATCH_CHECKPOINT):
-            buffer = io.BytesIO()
-            parts = {
-                "model": state.model.state_dict(),
-                "optimizer": state.optimizers[0].state_dict(),
-                "ema": state.algorithms[0].state_dict(),
-                "batch": int(state.timestamp.batch),
+class Normed(TinyModel):
+    """With statistics, which are averaged, and a counter, which is copied."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0.3)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.linear(self.dropout(self.norm(batch[0])))
+
+
+class Watch(Callback):
+    """Notes the weights after each batch and inside each evaluation, and may stop the latter."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.trained: list[dict[str, torch.Tensor]] = []
+        self.evaluated: dict[int, list[dict[str, torch.Tensor]]] = {}
+        self.fail_at = fail_at
+
+    def batch_end(self, state: Any, logger: Any) -> None:
+        self.trained.append(snapshot(state.model))
+
+    def _note(self, state: Any) -> None:
+        self.evaluated.setdefault(int(state.timestamp.batch), []).append(snapshot(state.model))
+
+    def eval_start(self, state: Any, logger: Any) -> None:
+        self._note(state)
+
+    def eval_batch_end(self, state: Any, logger: Any) -> None:
+        if int(state.timestamp.batch) == self.fail_at:
+            raise RuntimeError("the evaluation broke")
+
+    def eval_end(self, state: Any, logger: Any) -> None:
+        self._note(state)
+
+    def predict_end(self, state: Any, logger: Any) -> None:
+        self._note(state)
+
+
+class Training:
+    """A whole training, made anew as after a restart."""
+
+    def __init__(self, method: EMA | None, folder: Path | None = None, **settings: Any) -> None:
+        torch.manual_seed(99 if "load_path" in settings else 7)
+        self.method, self.model = method, Normed()
+        self.watch = settings.pop("watch", None) or Watch()
+        if folder is not None:
+            settings.update(save_folder=str(folder), save_interval="1ba")
+        self.trainer = Trainer(
+            **{
+                "model": self.model,
+                "algorithms": method,
+                "callbacks": self.watch,
+                "optimizers": torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9),
+                "train_dataloader": loader(),
+                "eval_dataloader": loader(8, shuffle=False),
+                "eval_interval": "2ba",
+                "max_duration": "9ba",
+                "progress_bar": False,
+                "seed": 3,
+                **settings,
             }
-            torch.save(parts, buffer)
-            self.saved.append(buffer.getvalue())
+        )
+
+    def fit(self) -> Training:
+        self.trainer.fit()
+        return self
+
+    @property
+    def average(self) -> dict[str, torch.Tensor]:
+        assert self.method is not None
+        return average_of(self.method, self.model)
 
 
-class _Due:
-    """An interval that answers yes only once per batch, as a stateful one may."""
+@pytest.fixture
+def train() -> Iterator[Callable[..., Training]]:
+    made: list[Training] = []
 
-    def __init__(self, batches: set[int]) -> None:
-        self.batches = batches
-        self.last = -1
+    def make(*arguments: Any, **settings: Any) -> Training:
+        made.append(Training(*arguments, **settings))
+        return made[-1]
 
-    def __call__(self, state: Any, event: Event) -> bool:
-        batch = int(state.timestamp.batch)
-        if event is not Event.BATCH_CHECKPOINT or batch not in self.batches or batch == self.last:
-            return False
-        self.last = batch
-        return True
+    yield make
+    for one in made:
+        one.trainer.close()
 
 
-def checkpoint(trained: Trained, saver: Saver) -> None:
-    trained.run.fire(Event.BATCH_CHECKPOINT)
-    saver.batch_checkpoint(trained.run.state, trained.run.logger)
+def read(path: str | Path) -> dict[str, Any]:
+    return torch.load(path, weights_only=True)
 
 
-def test_checkpoints_hold_both_sets_and_resume_exactly(make_run: Callable[..., Any]) -> None:
-    saver = Saver({4})
-    straight = Trained(make_run, EMA(smoothing=0.7), callbacks=[saver])
-    for _ in range(8):
-        straight.step()
-        at_save = average_of(straight.method, straight.model)
-        checkpoint(straight, saver)
-        is_average = straight.method.ema_weights_active
-        assert is_average == (straight.batch == 4)
-        if is_average:
-            assert_same(snapshot(straight.model), at_save)
-    straight.run.fire(Event.EPOCH_END, Event.FIT_END)
-
-    assert len(saver.saved) == 1  # asking did not use the interval up
-    saved = torch.load(io.BytesIO(saver.saved[0]), weights_only=True)
-    assert set(saved["ema"]) == {"ema_started", "ema_weights_active", "training_weights"}
-    training = saved["ema"]["training_weights"]["named_parameters_dict"]
-    for name, value in training.items():
-        assert torch.equal(value, straight.seen[3][name])
-
-    resumed = Trained(make_run, EMA(smoothing=0.7), seed=99)
-    resumed.model.load_state_dict(saved["model"])
-    resumed.optimizer.load_state_dict(saved["optimizer"])
-    resumed.method.load_state_dict(saved["ema"])
-    resumed.batch = saved["batch"]
-    resumed.run.at(resumed.batch)
-    resumed.run.fire(Event.FIT_START)
-    assert_same(snapshot(resumed.model), straight.seen[3])
-    for _ in range(4):
-        resumed.step()
-    resumed.run.fire(Event.FIT_END)
-    assert_same(snapshot(resumed.model), snapshot(straight.model))
-    assert_same(
-        average_of(resumed.method, resumed.model), average_of(straight.method, straight.model)
-    )
+def assert_equal(a: Any, b: Any) -> None:
+    """Compare what checkpoints hold, tensors to the bit."""
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b)
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_equal(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        for one, other in zip(a, b, strict=True):
+            assert_equal(one, other)
+    else:
+        assert a == b
 
 
-@pytest.mark.parametrize(
-    "following",
-    [
-        Event.BEFORE_DATALOADER,
-        Event.BATCH_START,
-        Event.EPOCH_START,
-        Event.EPOCH_END,
-        Event.ITERATION_START,
-        Event.ITERATION_END,
-        Event.FIT_END,
-        Event.FIT_START,
-        Event.EVAL_END,
-    ],
-)
-def test_whatever_follows_a_checkpoint_sees_the_trained_weights(
-    make_run: Callable[..., Any], following: Event
+def test_averages_in_the_trainer(train: Callable[..., Training], tmp_path: Path) -> None:
+    run = train(EMA(smoothing=0.7, ema_start="3ba"), tmp_path).fit()
+    plain = train(None).fit()
+    for seen, expected in zip(run.watch.trained, plain.watch.trained, strict=True):
+        assert_same(seen, expected)  # neither averaging nor evaluating changes the training
+    assert_same(snapshot(run.model), run.watch.trained[-1])
+    for name, value in averages(run.watch.trained, 0.7, 3).items():
+        torch.testing.assert_close(run.average[name], value)
+    for batch, noted in run.watch.evaluated.items():
+        seen = run.watch.trained[:batch]
+        expected = averages(seen, 0.7, 3) if batch >= 3 else seen[-1]
+        for during in noted:
+            for name, value in expected.items():
+                torch.testing.assert_close(during[name], value)
+    run.trainer.predict(loader(8, shuffle=False))
+    assert_same(run.watch.evaluated[9][-1], run.average)
+    assert_same(snapshot(run.model), run.watch.trained[-1])
+
+
+def test_interrupted_runs_continue_exactly(train: Callable[..., Training], tmp_path: Path) -> None:
+    straight = train(EMA(smoothing=0.7, ema_start="3ba"), tmp_path).fit()
+    for done in range(1, 9):
+        (path,) = tmp_path.glob(f"ep*-ba{done}-rank0.pt")
+        resumed = train(EMA(smoothing=0.7, ema_start="3ba"), load_path=str(path))
+        assert_same(snapshot(resumed.model), straight.watch.trained[done - 1])
+        resumed.fit()
+        for seen, expected in zip(
+            resumed.watch.trained, straight.watch.trained[done:], strict=True
+        ):
+            assert_same(seen, expected)
+        for batch, noted in resumed.watch.evaluated.items():
+            for seen, expected in zip(noted, straight.watch.evaluated[batch], strict=True):
+                assert_same(seen, expected)
+        assert_same(resumed.average, straight.average)
+
+
+def test_checkpoints_hold_both_sets_however_they_are_written(
+    train: Callable[..., Training], tmp_path: Path
 ) -> None:
-    saver = Saver({2})
-    trained = Trained(make_run, EMA(smoothing=0.7), callbacks=[saver])
-    trained.step()
-    trained.step()
-    checkpoint(trained, saver)
-    assert trained.method.ema_weights_active
-    trained.run.fire(following)
-    assert not trained.method.ema_weights_active
-    assert_same(snapshot(trained.model), trained.seen[-1])
+    run = train(EMA(smoothing=0.7), tmp_path / "saver").fit()
+    by_hand = run.trainer.save_checkpoint(str(tmp_path / "by-hand.pt"))
+    assert by_hand is not None
+    files = [read(tmp_path / "saver" / "ep1-ba9-rank0.pt"), read(by_hand)]
+    for file in files:
+        assert_same(file["state"]["model"], run.average)
+        (method,) = file["state"]["algorithms"]
+        assert set(method["state"]) == {"ema_started", "ema_weights_active", "training_weights"}
+        stored = method["state"]["training_weights"]
+        weights = {**stored["named_parameters_dict"], **stored["named_buffers_dict"]}
+        assert_same({name: weights[name] for name in run.model.state_dict()}, snapshot(run.model))
+    for file in files:  # which the saver lists in itself
+        file["state"].pop("callbacks")
+    assert_equal(files[0], files[1])
+    weights_only = run.trainer.save_checkpoint(str(tmp_path / "w.pt"), weights_only=True)
+    assert weights_only is not None
+    assert_same(read(weights_only)["state"]["model"], run.average)
+    assert_same(snapshot(run.model), run.watch.trained[-1])
+    loaded = train(None, load_path=by_hand, load_weights_only=True)
+    assert_same(snapshot(loaded.model), run.average)
 
 
-def test_saving_at_other_times_keeps_both_sets_too(make_run: Callable[..., Any]) -> None:
+def test_an_evaluation_that_raises_gives_the_weights_back(
+    train: Callable[..., Training], tmp_path: Path
+) -> None:
+    straight = train(EMA(smoothing=0.7)).fit()
+    run = train(EMA(smoothing=0.7), watch=Watch(fail_at=4))
+    with pytest.raises(RuntimeError, match="the evaluation broke"):
+        run.fit()
+    assert not run.method.ema_weights_active
+    assert_same(snapshot(run.model), run.watch.trained[-1])
+    assert not any(
+        torch.equal(v, run.average[k]) for k, v in snapshot(run.model).items() if v.dim()
+    )
+    run.fit()
+    assert_same(snapshot(run.model), straight.watch.trained[-1])
+    assert_same(run.average, straight.average)
+
+
+def test_a_checkpoint_that_cannot_be_written_gives_the_weights_back(
+    train: Callable[..., Training], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(EMA(smoothing=0.7)).fit()
+
+    def full(*unused: Any) -> None:
+        assert_same(snapshot(run.model), expected)
+        raise OSError("no space")
+
+    expected = run.average
+    monkeypatch.setattr("torch.save", full)
+    with pytest.raises(OSError, match="no space"):
+        run.trainer.save_checkpoint(str(tmp_path / "a.pt"))
+    assert_same(snapshot(run.model), run.watch.trained[-1])
+
+
+# ---- forms of the state ----
+
+
+def test_state_outside_a_checkpoint_has_the_average(make_run: Callable[..., Any]) -> None:
     trained = Trained(make_run, EMA(smoothing=0.7))
     for _ in range(3):
         trained.step()
@@ -351,10 +451,10 @@ def test_models_by_name(make_run: Callable[..., Any]) -> None:
     for _ in range(3):
         trained.step()
     average = average_of(trained.method, trained.model)
-    trained.run.fire(Event.EVAL_START)
-    assert trained.method.get_ema_model(trained.model) is trained.model
-    assert_same(snapshot(trained.model), average)
-    twin = trained.method.get_training_model(copy.deepcopy(trained.model))
+    with trained.method.evaluating(trained.run.state):
+        assert trained.method.get_ema_model(trained.model) is trained.model
+        assert_same(snapshot(trained.model), average)
+        twin = trained.method.get_training_model(copy.deepcopy(trained.model))
     assert_same(snapshot(twin), trained.seen[-1])
 
 

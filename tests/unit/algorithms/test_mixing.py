@@ -20,7 +20,7 @@ from composer.algorithms.mixup import mixup_batch
 from composer.algorithms.warnings import NotIntendedUseWarning
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.core.ordering import warn_if_exclusive
+from composer.core.passes import warn_if_exclusive
 from composer.models import ComposerClassifier
 
 NUM_CLASSES = 4

@@ -16,7 +16,7 @@ from composer.algorithms.selective_backprop import select_using_loss, should_sel
 from composer.algorithms.selective_backprop.functional import frozen_statistics, sample_by_loss
 from composer.core.algorithm import Phase
 from composer.core.event import Event
-from composer.core.ordering import sort_by_phase
+from composer.core.passes import sort_by_phase
 from composer.models import ComposerClassifier
 
 
@@ -300,7 +300,7 @@ def test_batch_of_one_and_keep_one(make_run: Callable[..., Any]) -> None:
 def test_it_comes_first() -> None:
     methods = [MixUp(), ProgressiveResizing(), SelectiveBackprop()]
     assert SelectiveBackprop.phase is Phase.FIRST
-    assert sort_by_phase(methods, Event.AFTER_DATALOADER)[0] is methods[2]
+    assert sort_by_phase(methods)[0] is methods[2]
 
 
 @pytest.mark.parametrize(

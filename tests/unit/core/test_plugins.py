@@ -197,6 +197,9 @@ def test_one_name_with_two_targets_is_refused_and_can_be_chosen(site: Path) -> N
     chosen = registry.load("composer.loggers", "composer-late:sink")
     assert chosen.__module__ == "composer_late"
     assert registry.name_of("composer.loggers", chosen) == "composer-late:sink"
+    assert {e.name for e in registry.entries("composer.loggers") if registry.ambiguous(e)} == {
+        "sink"
+    }
     assert {
         registry.state(e) for e in registry.entries("composer.loggers") if e.name == "sink"
     } == {"duplicate"}
@@ -204,6 +207,7 @@ def test_one_name_with_two_targets_is_refused_and_can_be_chosen(site: Path) -> N
 
 def test_one_name_with_one_target_is_no_conflict(site: Path) -> None:
     registry = duplicate(site, "composer_good:Sink")
+    assert not any(registry.ambiguous(entry) for entry in registry.entries("composer.loggers"))
     assert registry.load("composer.loggers", "sink").__module__ == "composer_good"
 
 
@@ -285,6 +289,14 @@ def test_resolve_refuses_what_is_no_plugin(
         three.resolve("composer.loggers", thing, **arguments)
 
 
+def test_resolve_refuses_a_plugin_that_gives_something_else(site: Path) -> None:
+    write_distribution(
+        site, "composer-good", entry_points={"composer.loggers": {"good": "builtins:dict"}}
+    )
+    with pytest.raises(TypeError, match=r"the logger 'good', <class 'dict'>, gave \{\}, which is"):
+        Registry().resolve("composer.loggers", "good")
+
+
 def test_resolve_refuses_arguments_beside_an_instance(three: Registry) -> None:
     sink = three.resolve("composer.loggers", "good")
     with pytest.raises(TypeError, match="size"):
@@ -328,6 +340,13 @@ def test_module_functions_use_one_registry(
     assert plugins.state(entry) == "ok"
     assert plugins.failure(entry) is None
     assert plugins.name_of("composer.loggers", plugins.load("composer.loggers", "good")) == "good"
+
+
+def test_one_door_under_two_names() -> None:
+    from composer.utils import plugins as door
+
+    assert plugins.__all__ == door.__all__
+    assert all(getattr(plugins, name) is getattr(door, name) for name in door.__all__)
 
 
 def test_third_party_plugins_come_in_by_name() -> None:

@@ -6,7 +6,7 @@ import http.server
 import os
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -36,6 +36,7 @@ from composer.utils import (
 )
 from composer.utils.compression import CompressorNotFound
 from composer.utils.object_store import LocalObjectStore
+from composer_testing import write_distribution
 
 
 @pytest.mark.parametrize(
@@ -255,6 +256,42 @@ def test_store_from_uri() -> None:
         maybe_create_object_store_from_uri("fil://b/a")
     with pytest.raises(ValueError, match="no bucket"):
         LocalObjectStore.from_bucket("b")
+
+
+def test_store_of_a_plugin_comes_in_through_the_door(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fresh_plugins: Callable[[], None]
+) -> None:
+    code = """
+        from composer.utils.object_store import LocalObjectStore
+
+        class Store(LocalObjectStore):
+            @classmethod
+            def from_bucket(cls, bucket):
+                return cls("/" + bucket)
+    """
+    write_distribution(
+        tmp_path,
+        "composer-shelf",
+        entry_points={
+            "composer.object_stores": {"shelf": "composer_shelf:Store", "no": "builtins:dict"}
+        },
+        modules={"composer_shelf.py": code},
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    store = maybe_create_object_store_from_uri("shelf://b/a")
+    assert store is not None
+    assert store.get_uri("a") == "file:///b/a"
+    assert (
+        build_remote_backend("composer-shelf:shelf", {"root": "/c"}).get_uri("a") == "file:///c/a"
+    )
+    with pytest.raises(TypeError, match="no argument 'rot'"):
+        build_remote_backend("shelf", {"rot": "/c"})
+    for ask in (
+        lambda: build_remote_backend("no", {}),
+        lambda: maybe_create_object_store_from_uri("no://b/a"),
+    ):
+        with pytest.raises(TypeError, match="is none"):
+            ask()
 
 
 def test_get_file_from_path_uri_and_store(tmp_path: pathlib.Path) -> None:

@@ -35,6 +35,7 @@ from composer.utils import (
 )
 from composer.utils.iteration import IteratorFileStream, iterate_with_callback
 from composer.utils.retrying import retry
+from composer.utils.signatures import check_arguments
 from composer.utils.suggestions import did_you_mean
 
 Pair = namedtuple("Pair", ["x", "y"])
@@ -300,6 +301,24 @@ def test_missing_extra_names_the_exact_command() -> None:
     assert 'pip install "composer-full[made-up]"' in str(
         MissingConditionalImportError("made-up", "x")
     )
+
+
+def test_arguments_are_held_against_a_signature() -> None:
+    def net(width: int, /, depth: int, *, bias: bool = True) -> None: ...
+
+    check_arguments(net, ["depth"], label="net")
+    check_arguments(net, ["bias"], label="net", supplied=["depth"])
+    with pytest.raises(TypeError, match=r"net needs the arguments \['depth'\]; got \['bias'\]"):
+        check_arguments(net, ["bias"], label="net")
+    with pytest.raises(TypeError, match=r"no argument 'bais'. Did you mean \"bias\"\?.*: bias\."):
+        check_arguments(net, ["bais"], label="net", supplied=["depth"])
+    with pytest.raises(TypeError, match="no argument 'depth'"):
+        check_arguments(net, ["depth"], label="net", supplied=["depth"])
+
+
+def test_arguments_of_things_without_a_signature_are_left_to_the_call() -> None:
+    check_arguments(dict, ["anything"], label="x")
+    check_arguments(lambda **rest: rest, ["anything"], label="x")
 
 
 def test_import_object() -> None:

@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Subset
+
 from composer.datasets import fashion_mnist
 from composer.utils import dist
-from torch.utils.data import DataLoader, Subset
 
 
 def test_pickle_round_trip() -> None:

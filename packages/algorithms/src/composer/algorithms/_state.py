@@ -11,11 +11,12 @@ import torch
 
 from composer.core.precision import get_precision_context
 from composer.utils.batches import batch_set
+from composer.utils.modules import unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["loss_function", "precision_context", "replace_in_batch", "unwrapped", "with_replaced"]
+__all__ = ["loss_function", "precision_context", "replace_in_batch", "with_replaced"]
 
 
 def with_replaced(batch: Any, key: Any, value: Any) -> Any:
@@ -62,26 +63,6 @@ def replace_in_batch(state: State, key: Any, value: Any) -> None:
     state.batch = with_replaced(state.batch, key, value)
 
 
-def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model inside a data-parallel wrapper.
-
-    Args:
-        model: The model.
-
-    Returns:
-        The wrapped model, or the model itself.
-
-    Example:
-        >>> model = torch.nn.Linear(1, 1)
-        >>> unwrapped(model) is model
-        True
-    """
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        inner: torch.nn.Module = model.module
-        return inner
-    return model
-
-
 def loss_function(state: State) -> Callable[..., Any]:
     """Return the model's loss.
 
@@ -102,7 +83,7 @@ def loss_function(state: State) -> Callable[..., Any]:
         >>> loss_function(SimpleNamespace(model=Model()))(None, None)
         1.0
     """
-    loss = getattr(unwrapped(state.model), "loss", None)
+    loss = getattr(unwrapped_model(state.model), "loss", None)
     if not callable(loss):
         raise TypeError(
             f"the model is a {type(state.model).__name__} and has no `loss(outputs, batch)`; "

@@ -1,7 +1,7 @@
 """The engine, the state, time, and the contracts that everything else implements.
 
-Names resolve on first use, so that `composer.core.plugins`, which the command line needs for every
-word typed, does not bring torch along.
+Names resolve on first use, so that ``composer.core.plugins``, which the command line needs for
+every word typed, does not bring torch along.
 """
 
 from __future__ import annotations

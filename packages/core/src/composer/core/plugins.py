@@ -1,7 +1,7 @@
 """The door for plugins, by the name under which the library and its users know it.
 
-The door itself is `composer.utils.plugins`, on the lowest floor, because devices and object stores
-come in through it as well.
+The door itself is ``composer.utils.plugins``, on the lowest floor, because devices and object
+stores come in through it as well.
 """
 
 from __future__ import annotations

@@ -1,14 +1,19 @@
 """Helpers that several packages share, each in a module named for its topic.
 
 Names resolve on first use, so that importing this package, or one module of it, costs no more than
-that module. Names whose code lives in other portions are found through `composer.utils._moved`.
+that module. The tables hold strings: names whose code lives on upper floors are found as well, and
+nothing is imported until somebody asks for one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from composer._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from composer.core.intervals import create_interval_scheduler as create_interval_scheduler
+    from composer.devices.select import get_device as get_device
     from composer.utils import dist as dist
     from composer.utils.batches import batch_get as batch_get
     from composer.utils.batches import batch_set as batch_set
@@ -55,8 +60,6 @@ if TYPE_CHECKING:
     from composer.utils.object_store import (
         maybe_create_object_store_from_uri as maybe_create_object_store_from_uri,
     )
-    from composer.utils.oom import is_out_of_memory as is_out_of_memory
-    from composer.utils.oom import next_smaller_size as next_smaller_size
     from composer.utils.paths import (
         FORMAT_NAME_WITH_DIST_AND_TIME_TABLE as FORMAT_NAME_WITH_DIST_AND_TIME_TABLE,
     )
@@ -132,8 +135,6 @@ _HOMES = {
     "ObjectStoreTransientError": "object_store",
     "build_remote_backend": "object_store",
     "maybe_create_object_store_from_uri": "object_store",
-    "is_out_of_memory": "oom",
-    "next_smaller_size": "oom",
     "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE": "paths",
     "FORMAT_NAME_WITH_DIST_TABLE": "paths",
     "atomic_write": "paths",
@@ -163,105 +164,22 @@ _HOMES = {
     "validate_credentials": "transfer",
     "add_vision_dataset_transform": "vision",
     "VersionedDeprecationWarning": "warnings",
+    # Of upper floors of this distribution.
+    "create_interval_scheduler": "composer.core.intervals",
+    "get_device": "composer.devices.select",
 }
 
-__all__ = [
-    "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE",
-    "FORMAT_NAME_WITH_DIST_TABLE",
-    "KNOWN_COMPRESSORS",
-    "MAX_SEED",
-    "STR_TO_DTYPE",
-    "CliCompressor",
-    "IteratorFileStream",
-    "MissingConditionalImportError",
-    "ObjectStore",
-    "ObjectStoreTransientError",
-    "ReplacementFunction",
-    "StringEnum",
-    "VersionedDeprecationWarning",
-    "add_vision_dataset_transform",
-    "atomic_write",
-    "batch_get",
-    "batch_set",
-    "build_remote_backend",
-    "configure_deterministic_mode",
-    "configure_excepthook",
-    "convert_flat_dict_to_nested_dict",
-    "convert_nested_dict_to_flat_dict",
-    "count_module_instances",
-    "create_interval_scheduler",
-    "create_symlink_file",
-    "did_you_mean",
-    "disable_env_report",
-    "dist",
-    "enable_env_report",
-    "ensure_folder_has_no_conflicting_files",
-    "ensure_folder_is_empty",
-    "ensure_tuple",
-    "extract_hparams",
-    "extract_path_from_symlink",
-    "format_name_with_dist",
-    "format_name_with_dist_and_time",
-    "get_composer_env_dict",
-    "get_compressor",
-    "get_device",
-    "get_file",
-    "get_free_tcp_port",
-    "get_random_seed",
-    "get_rng_state",
-    "import_object",
-    "is_compressed_pt",
-    "is_hpu_installed",
-    "is_model_ddp",
-    "is_model_fsdp",
-    "is_model_fsdp2",
-    "is_notebook",
-    "is_out_of_memory",
-    "is_tar",
-    "is_uri",
-    "is_xla_installed",
-    "list_remote_objects",
-    "load_rng_state",
-    "map_collection",
-    "maybe_create_object_store_from_uri",
-    "model_eval_mode",
-    "next_smaller_size",
-    "parse_uri",
-    "partial_format",
-    "print_env",
-    "replace_module_classes",
-    "retry",
-    "seed_all",
-    "seed_context",
-    "update_params_in_optimizer",
-    "validate_credentials",
-]
+# Names of `composer.utils` whose code other distributions bring. A star import does not ask for
+# them, since those may be missing.
+_ELSEWHERE = {
+    "get_save_filename": "composer.checkpoint",
+    "load_checkpoint": "composer.checkpoint",
+    "safe_torch_load": "composer.checkpoint",
+    "save_checkpoint": "composer.checkpoint",
+}
 
+__getattr__, __dir__ = lazy_names(__name__, {**_HOMES, **_ELSEWHERE}, modules=("dist",))
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name == "dist":
-        return import_module("composer.utils.dist")
-    value: Any
-    if name in _HOMES:
-        value = getattr(import_module(f"composer.utils.{_HOMES[name]}"), name)
-    else:
-        from composer.utils._moved import MOVED, load_moved
-
-        if name not in MOVED:
-            from composer.utils.suggestions import did_you_mean
-
-            known = [*_HOMES, *MOVED, "dist"]
-            raise AttributeError(
-                f"module 'composer.utils' has no attribute {name!r}.{did_you_mean(name, known)}"
-            )
-        value = load_moved(name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    from composer.utils._moved import MOVED
-
-    return sorted({*globals(), *__all__, *MOVED})
+if not TYPE_CHECKING:
+    # A type checker takes the imports above for the exported names.
+    __all__ = sorted([*_HOMES, "dist"])

@@ -159,10 +159,12 @@ def disable_env_report() -> None:
 
 
 def main() -> None:
-    """Print the report; the entry point of a console script.
+    """Print the report: the command ``composer_collect_env``.
 
     Example:
-        >>> main.__name__
-        'main'
+        >>> main()
+        ---------------------------------
+        Environment report
+        ...
     """
     print_env()

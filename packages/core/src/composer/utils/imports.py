@@ -15,29 +15,6 @@ __all__ = [
     "is_xla_installed",
 ]
 
-# Which distribution offers which extra. A string table, so nothing above is imported.
-_EXTRAS = {
-    "huggingface": "composer-models",
-    "nlp": "composer-models",
-    "vision": "composer-models",
-    "timm": "composer-models",
-    "diffusion": "composer-models",
-    "onnx": "composer-models",
-    "tensorboard": "composer-loggers",
-    "wandb": "composer-loggers",
-    "mlflow": "composer-loggers",
-    "comet": "composer-loggers",
-    "slack": "composer-loggers",
-    "mosaicml": "composer-streaming-data",
-    "parquet": "composer-streaming-data",
-    "text": "composer-streaming-data",
-    "schedulefree": "composer-algorithms",
-    "s3": "composer-trainer",
-    "gcs": "composer-trainer",
-    "azure": "composer-trainer",
-    "sftp": "composer-trainer",
-}
-
 
 class MissingConditionalImportError(ImportError):
     """A feature needs a package that comes with an extra.
@@ -46,12 +23,11 @@ class MissingConditionalImportError(ImportError):
         extra_deps_group: The extra.
         conda_package: The missing package.
         conda_channel: The conda channel that has it, or ``None`` if there is none.
-        distribution: The distribution that offers the extra; by default found from the extra's
-            name.
+        distribution: The distribution that offers the extra.
 
     Example:
-        >>> print(MissingConditionalImportError("wandb", "wandb"))
-        The package "wandb" is not installed. To install it: pip install "composer-loggers[wandb]"
+        >>> print(MissingConditionalImportError("progress", "tqdm"))
+        The package "tqdm" is not installed. To install it: pip install "composer-full[progress]"
     """
 
     def __init__(
@@ -60,12 +36,12 @@ class MissingConditionalImportError(ImportError):
         conda_package: str,
         conda_channel: str | None = "conda-forge",
         *,
-        distribution: str | None = None,
+        distribution: str = "composer-full",
     ) -> None:
         self.extra_deps_group = extra_deps_group
         self.conda_package = conda_package
         self.conda_channel = conda_channel
-        self.distribution = distribution or _EXTRAS.get(extra_deps_group, "composer-full")
+        self.distribution = distribution
         super().__init__(
             f'The package "{conda_package}" is not installed. To install it: '
             f'pip install "{self.distribution}[{extra_deps_group}]"',

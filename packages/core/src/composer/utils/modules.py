@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 import torch
 
-__all__ = ["is_model_ddp", "is_model_fsdp", "is_model_fsdp2", "model_eval_mode"]
+__all__ = [
+    "is_model_ddp",
+    "is_model_fsdp",
+    "is_model_fsdp2",
+    "model_eval_mode",
+    "unwrapped_model",
+]
 
 
 @contextlib.contextmanager
@@ -36,6 +42,26 @@ def model_eval_mode(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def unwrapped_model(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the model inside a data-parallel wrapper.
+
+    Args:
+        model: The model, wrapped or not.
+
+    Returns:
+        The wrapped model, or the model itself.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1)
+        >>> unwrapped_model(model) is model
+        True
+    """
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        inner: torch.nn.Module = model.module
+        return inner
+    return model
 
 
 def is_model_ddp(model: torch.nn.Module) -> bool:

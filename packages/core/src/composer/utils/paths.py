@@ -69,14 +69,14 @@ def _as_table(fields: dict[str, str]) -> str:
     return "\n".join(f"{{{name}}}: {meaning}" for name, meaning in fields.items())
 
 
-#: The fields of `format_name_with_dist`, for help texts.
+#: The fields of ``format_name_with_dist``, for help texts.
 FORMAT_NAME_WITH_DIST_TABLE = _as_table(_DIST_FIELDS)
-#: The fields of `format_name_with_dist_and_time`, for help texts.
+#: The fields of ``format_name_with_dist_and_time``, for help texts.
 FORMAT_NAME_WITH_DIST_AND_TIME_TABLE = _as_table({**_DIST_FIELDS, **_TIME_FIELDS})
 
 
 def partial_format(s: str, *args: Any, **kwargs: Any) -> str:
-    """Format a string as `str.format` does, leaving fields that are not given in place.
+    """Format a string as ``str.format`` does, leaving fields that are not given in place.
 
     Args:
         s: The template.
@@ -150,7 +150,7 @@ def format_name_with_dist(format_str: str, run_name: str, **extra_format_kwargs:
     """Fill in the facts about this rank.
 
     Args:
-        format_str: The template; see `FORMAT_NAME_WITH_DIST_TABLE`.
+        format_str: The template; see ``FORMAT_NAME_WITH_DIST_TABLE``.
         run_name: The name of the run.
         **extra_format_kwargs: More fields.
 
@@ -173,7 +173,7 @@ def format_name_with_dist_and_time(
     """Fill in the facts about this rank and the moment.
 
     Args:
-        format_str: The template; see `FORMAT_NAME_WITH_DIST_AND_TIME_TABLE`.
+        format_str: The template; see ``FORMAT_NAME_WITH_DIST_AND_TIME_TABLE``.
         run_name: The name of the run.
         timestamp: The moment.
         **extra_format_kwargs: More fields.

@@ -57,7 +57,7 @@ def get_random_seed() -> int:
     """Draw a seed from the operating system, leaving every generator as it is.
 
     Returns:
-        A number from 0 to `MAX_SEED`.
+        A number from 0 to ``MAX_SEED``.
 
     Example:
         >>> 0 <= get_random_seed() <= MAX_SEED
@@ -70,7 +70,7 @@ def seed_all(seed: int) -> None:
     """Seed Python's, NumPy's and torch's generators, those of accelerators included.
 
     Args:
-        seed: A number from 0 to `MAX_SEED`.
+        seed: A number from 0 to ``MAX_SEED``.
 
     Raises:
         ValueError: If the seed is out of range.
@@ -145,7 +145,7 @@ def load_rng_state(rng_state_dicts: list[dict[str, Any]]) -> None:
     repeat: that is said in a warning, and what fits is restored.
 
     Args:
-        rng_state_dicts: What `get_rng_state` returned.
+        rng_state_dicts: What ``get_rng_state`` returned.
 
     Example:
         >>> saved = get_rng_state()
@@ -183,7 +183,7 @@ def seed_context(seed: int) -> Iterator[None]:
     """Run a block with its own seed and put the generators back afterwards, also after an error.
 
     Args:
-        seed: A number from 0 to `MAX_SEED`.
+        seed: A number from 0 to ``MAX_SEED``.
 
     Yields:
         Nothing.

@@ -1,7 +1,7 @@
 """Enums that users may spell as strings.
 
 Arguments such as a precision, a time unit or an event are enums inside the library and plain
-strings in scripts. `StringEnum` makes the two interchangeable at the door while staying cheap
+strings in scripts. ``StringEnum`` makes the two interchangeable at the door while staying cheap
 inside: members hash by identity, so look-ups in sets and dictionaries never run Python code.
 
 This module imports nothing heavy: it is used by command lines that must start at once.

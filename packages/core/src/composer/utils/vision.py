@@ -37,7 +37,9 @@ def add_vision_dataset_transform(
     try:
         from torchvision import transforms
     except ImportError as error:
-        raise MissingConditionalImportError("vision", "torchvision") from error
+        raise MissingConditionalImportError(
+            "vision", "torchvision", distribution="composer-core"
+        ) from error
     steps = dataset.transform
     steps = list(steps.transforms) if isinstance(steps, transforms.Compose) else [steps]
     converters = ("ToTensor", "ToImage", "PILToTensor")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from composer.core.logger import format_log_data_value
-from composer.core.timestamp import Timestamp
 from composer.utils import dist
 from composer.utils.suggestions import did_you_mean
 
@@ -19,6 +18,7 @@ __all__ = [
     "is_writer",
     "resolve_stream",
     "shorten_metric_name",
+    "write_lines",
 ]
 
 
@@ -72,6 +72,23 @@ def resolve_stream(stream: str | TextIO) -> TextIO:
         found: TextIO = getattr(sys, stream)
         return found
     return stream
+
+
+def write_lines(stream: TextIO, text: str) -> None:
+    """Write whole lines, so that they are seen at once.
+
+    Args:
+        stream: The stream; it need not know how to flush.
+        text: The lines, without the end of the last one.
+
+    Example:
+        >>> write_lines(sys.stdout, "hello")
+        hello
+    """
+    stream.write(text + "\n")
+    flush = getattr(stream, "flush", None)
+    if flush is not None:
+        flush()
 
 
 def is_writer() -> bool:
@@ -175,19 +192,3 @@ def format_hyperparameters(hyperparameters: Mapping[str, Any]) -> str:
 
     add(hyperparameters, "")
     return "".join(lines)
-
-
-def count_batches(timestamp: Timestamp) -> int:
-    """Return the number of finished batches.
-
-    Args:
-        timestamp: The moment.
-
-    Returns:
-        The number.
-
-    Example:
-        >>> count_batches(Timestamp(batch=3))
-        3
-    """
-    return int(timestamp.batch)

@@ -8,10 +8,10 @@ from composer.core.logger import Logger, LoggerDestination, format_log_data_valu
 from composer.core.time import Time, TimeUnit
 from composer.loggers._text import (
     check_stream,
-    count_batches,
     format_hyperparameters,
     is_writer,
     resolve_stream,
+    write_lines,
 )
 
 if TYPE_CHECKING:
@@ -76,26 +76,9 @@ class ConsoleLogger(LoggerDestination):
     # ---- what is logged -----------------------------------------------------------------------
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Remember the latest value of each metric.
-
-        Args:
-            metrics: Name to value.
-            step: Not used.
-
-        Example:
-            >>> ConsoleLogger().log_metrics({"loss": 2.5})
-        """
         self._metrics.update(metrics)
 
     def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
-        """Remember hyperparameters; they are printed once, when the run starts.
-
-        Args:
-            hyperparameters: Name to value.
-
-        Example:
-            >>> ConsoleLogger().log_hyperparameters({"lr": 0.1})
-        """
         self._hyperparameters.update(hyperparameters)
 
     def log_table(
@@ -138,43 +121,14 @@ class ConsoleLogger(LoggerDestination):
     # ---- when it is printed -------------------------------------------------------------------
 
     def fit_start(self, state: State, logger: Logger) -> None:
-        """Print the hyperparameters, once.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.fit_start.__name__
-            'fit_start'
-        """
         self._print_hyperparameters()
         self._first_batch_due = True
         self._num_intervals = self._count_intervals(state)
 
     def predict_start(self, state: State, logger: Logger) -> None:
-        """Print the hyperparameters, once.
-
-        Args:
-            state: Not used.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger().predict_start(None, None)
-        """
         self._print_hyperparameters()
 
     def batch_end(self, state: State, logger: Logger) -> None:
-        """Print the metrics if they are due.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.batch_end.__name__
-            'batch_end'
-        """
         if self._unit is TimeUnit.BATCH:
             count: int | float = state.timestamp.count(TimeUnit.BATCH) // self.log_interval.value
         elif self._unit is TimeUnit.EPOCH or self._unit is TimeUnit.ITERATION:
@@ -187,56 +141,16 @@ class ConsoleLogger(LoggerDestination):
             self._print_train(state)
 
     def epoch_end(self, state: State, logger: Logger) -> None:
-        """Print the metrics if they are due.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.epoch_end.__name__
-            'epoch_end'
-        """
         self._print_if_due(state, TimeUnit.EPOCH)
 
     def iteration_end(self, state: State, logger: Logger) -> None:
-        """Print the metrics if they are due.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.iteration_end.__name__
-            'iteration_end'
-        """
         self._print_if_due(state, TimeUnit.ITERATION)
 
     def fit_end(self, state: State, logger: Logger) -> None:
-        """Print what was not printed yet.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.fit_end.__name__
-            'fit_end'
-        """
         if self._metrics:
             self._print_train(state)
 
     def eval_start(self, state: State, logger: Logger) -> None:
-        """Begin to collect the metrics of an evaluation.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.eval_start.__name__
-            'eval_start'
-        """
         self._print_hyperparameters()
         self._put_aside, self._metrics = self._metrics, {}
         self._eval_batch = 0
@@ -250,16 +164,6 @@ class ConsoleLogger(LoggerDestination):
         )
 
     def eval_batch_end(self, state: State, logger: Logger) -> None:
-        """Print the progress of an evaluation at each tenth.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.eval_batch_end.__name__
-            'eval_batch_end'
-        """
         self._eval_batch += 1
         batch = self._eval_batch
         # Without a length: at 1, 10, 100 and so on.
@@ -267,16 +171,6 @@ class ConsoleLogger(LoggerDestination):
             self._print(self._eval_header(state))
 
     def eval_end(self, state: State, logger: Logger) -> None:
-        """Print the metrics of an evaluation.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ConsoleLogger.eval_end.__name__
-            'eval_end'
-        """
         header = self._eval_header(state)
         self._print(header + ":", *self._lines("Eval"))
         self._metrics, self._put_aside = self._put_aside, {}
@@ -308,7 +202,7 @@ class ConsoleLogger(LoggerDestination):
         epoch, batch = int(timestamp.epoch), int(timestamp.batch_in_epoch)
         header = f"[epoch={epoch}][batch={batch}{_of(state.dataloader_len)}]"
         if state.max_duration is not None and state.max_duration.unit is not TimeUnit.EPOCH:
-            header += f"[total batch={count_batches(timestamp)}]"
+            header += f"[total batch={int(timestamp.batch)}]"
         self._print(header + ":", *self._lines("Train"))
         self._metrics.clear()
 
@@ -324,11 +218,7 @@ class ConsoleLogger(LoggerDestination):
 
     def _print(self, *lines: str) -> None:
         if lines and is_writer():
-            stream = self.stream
-            stream.write("\n".join(lines) + "\n")
-            flush = getattr(stream, "flush", None)
-            if flush is not None:
-                flush()
+            write_lines(self.stream, "\n".join(lines))
 
 
 def _of(length: Time[int] | None) -> str:

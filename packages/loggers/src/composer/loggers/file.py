@@ -7,9 +7,9 @@ append, and an accelerator is not waited for at every step.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-import math
 import re
 import sys
 import threading
@@ -18,11 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-import numpy as np
-import torch
-
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.time import Time, TimeUnit
+from composer.loggers._json import to_json, to_json_deep
 from composer.utils import dist
 from composer.utils.paths import atomic_write, format_name_with_dist
 
@@ -34,6 +32,9 @@ __all__ = ["FileLogger"]
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_WRITES = 1.0
+# Larger tensors are told by their shape.
+_MAX_ELEMENTS = 1000
+_to_json = functools.partial(to_json, max_elements=_MAX_ELEMENTS)
 _BATCH = re.compile(rb"\[[a-z]+\]\[batch=([0-9]+)\]")
 
 
@@ -49,12 +50,12 @@ class FileLogger(LoggerDestination):
 
     Args:
         filename: The template of the file name, with the fields of
-            `composer.utils.format_name_with_dist`.
+            ``composer.utils.format_name_with_dist``.
         remote_file_name: The template of the name for uploads; by default like ``filename``.
         capture_stdout: Copy what the program prints into the file.
         capture_stderr: The same for its standard error.
-        buffer_size: How the file is buffered, as for `open`: 1 writes whole lines at once, a larger
-            number is a size in bytes.
+        buffer_size: How the file is buffered, as for ``open``: 1 writes whole lines at once, a
+            larger number is a size in bytes.
         log_traces: Write which algorithms ran.
         flush_interval: How often the file is brought up to date and offered for upload: a number of
             batches, or a time in batches or epochs.
@@ -149,28 +150,11 @@ class FileLogger(LoggerDestination):
     # ---- what is logged -----------------------------------------------------------------------
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Write numbers, as one line.
-
-        Args:
-            metrics: Name to value.
-            step: The batch.
-
-        Example:
-            >>> FileLogger().log_metrics({"loss": 2.5}, step=1)
-        """
         self._queue.append(("metric", step, dict(metrics)))
         if time.perf_counter() > self._next_write:
             self._write_queue()
 
     def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
-        """Write hyperparameters, as one line.
-
-        Args:
-            hyperparameters: Name to value.
-
-        Example:
-            >>> FileLogger().log_hyperparameters({"lr": 0.1})
-        """
         self._queue.append(("hyperparameter", None, dict(hyperparameters)))
         self._write_queue()
 
@@ -181,30 +165,11 @@ class FileLogger(LoggerDestination):
         name: str = "Table",
         step: int | None = None,
     ) -> None:
-        """Write a table, as one line.
-
-        Args:
-            columns: Column names.
-            rows: One list per row.
-            name: Name of the table.
-            step: The batch.
-
-        Example:
-            >>> FileLogger().log_table(["a"], [[1]])
-        """
         table = {"name": name, "columns": list(columns), "rows": [list(row) for row in rows]}
         self._queue.append(("table", step, table))
         self._write_queue()
 
     def log_traces(self, traces: dict[str, Any]) -> None:
-        """Write which algorithms ran, as one line.
-
-        Args:
-            traces: Trace to value.
-
-        Example:
-            >>> FileLogger().log_traces({"MixUp/init": 1})
-        """
         if self.should_log_traces:
             state = self._state
             batch = None if state is None else int(state.timestamp.batch)
@@ -237,10 +202,6 @@ class FileLogger(LoggerDestination):
 
         Raises:
             ValueError: If several ranks would write one file.
-
-        Example:
-            >>> FileLogger.init.__name__
-            'init'
         """
         self._state = state
         self._run_name = state.run_name
@@ -266,10 +227,6 @@ class FileLogger(LoggerDestination):
 
         Raises:
             FileExistsError: If this is a new run and the file exists and may not be replaced.
-
-        Example:
-            >>> FileLogger.after_load.__name__
-            'after_load'
         """
         self._ensure_open()
 
@@ -282,10 +239,6 @@ class FileLogger(LoggerDestination):
 
         Raises:
             FileExistsError: If this is a new run and the file exists and may not be replaced.
-
-        Example:
-            >>> FileLogger.fit_start.__name__
-            'fit_start'
         """
         self._ensure_open()
 
@@ -298,39 +251,16 @@ class FileLogger(LoggerDestination):
 
         Raises:
             FileExistsError: If this is a new run and the file exists and may not be replaced.
-
-        Example:
-            >>> FileLogger.eval_start.__name__
-            'eval_start'
         """
         self._ensure_open()
 
     def batch_end(self, state: State, logger: Logger) -> None:
-        """Bring the file up to date at the interval.
-
-        Args:
-            state: Not used.
-            logger: Takes the file for upload.
-
-        Example:
-            >>> FileLogger().batch_end(None, None)
-        """
         self._batches_to_flush -= 1
         if self._batches_to_flush <= 0:
             self._batches_to_flush = self._batch_interval()
             self._flush(logger)
 
     def epoch_end(self, state: State, logger: Logger) -> None:
-        """Bring the file up to date at the interval.
-
-        Args:
-            state: The state of the run.
-            logger: Takes the file for upload.
-
-        Example:
-            >>> FileLogger.epoch_end.__name__
-            'epoch_end'
-        """
         interval = self.flush_interval
         if interval.unit is TimeUnit.EPOCH and int(state.timestamp.epoch) % int(interval) == 0:
             self._flush(logger)
@@ -338,39 +268,12 @@ class FileLogger(LoggerDestination):
             self._write_queue()
 
     def eval_end(self, state: State, logger: Logger) -> None:
-        """Write what is waiting.
-
-        Args:
-            state: Not used.
-            logger: Not used.
-
-        Example:
-            >>> FileLogger().eval_end(None, None)
-        """
         self._write_queue()
 
     def fit_end(self, state: State, logger: Logger) -> None:
-        """Bring the file up to date.
-
-        Args:
-            state: Not used.
-            logger: Takes the file for upload.
-
-        Example:
-            >>> FileLogger().fit_end(None, Logger(None))
-        """
         self._flush(logger)
 
     def close(self, state: State, logger: Logger) -> None:
-        """Put the standard streams back, write what is waiting and close the file.
-
-        Args:
-            state: Not used.
-            logger: Takes the file for upload.
-
-        Example:
-            >>> FileLogger().close(None, Logger(None))
-        """
         for capture in reversed(self._captures):
             capture.release()
         self._captures.clear()
@@ -430,30 +333,8 @@ def _format_line(mark: str, batch: int | None, values: Any) -> str:
     try:
         text = json.dumps(values, allow_nan=False, default=_to_json)
     except (ValueError, TypeError):
-        text = json.dumps(_to_json_deep(values), allow_nan=False)
+        text = json.dumps(to_json_deep(values, _MAX_ELEMENTS), allow_nan=False)
     return f"[{mark}]{place}: {text}\n"
-
-
-def _to_json(value: Any) -> Any:
-    """Turn what JSON does not know into what it does; called by the encoder."""
-    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
-        if math.prod(value.shape) > 1000:
-            return f"{type(value).__name__} of shape {tuple(value.shape)}"
-        return value.tolist()
-    return list(value) if isinstance(value, (set, frozenset)) else str(value)
-
-
-def _to_json_deep(value: Any) -> Any:
-    """The same for whole structures, with text for numbers that JSON has not."""
-    if isinstance(value, dict):
-        return {str(key): _to_json_deep(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json_deep(one) for one in value]
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return _to_json_deep(_to_json(value))
 
 
 def _drop_lines_after(path: Path, batch: int) -> None:

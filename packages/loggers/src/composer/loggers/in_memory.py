@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.timestamp import Timestamp
+from composer.loggers._json import to_json_deep
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class InMemoryLogger(LoggerDestination):
     hyperparameters: dict[str, Any]
     #: Table to its JSON text, with the keys ``columns`` and ``data``.
     tables: dict[str, str]
-    #: The state of the run, from `init` on.
+    #: The state of the run, from ``init`` on.
     state: State | None
 
     def __init__(self) -> None:
@@ -68,15 +68,6 @@ class InMemoryLogger(LoggerDestination):
         return {name: series[-1][0] for name, series in self._data.items()}
 
     def init(self, state: State, logger: Logger) -> None:
-        """Remember the state, whose clock dates the metrics.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> InMemoryLogger().init(None, None)
-        """
         self.state = state
 
     def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
@@ -122,7 +113,7 @@ class InMemoryLogger(LoggerDestination):
                 raise ValueError(
                     f"rows[{number}] has {len(row)} cells and there are {len(columns)} columns."
                 )
-        data = [[_to_json_cell(cell) for cell in row] for row in rows]
+        data = to_json_deep(rows, non_finite=lambda number: None)
         self.tables[name] = json.dumps({"columns": list(columns), "data": data})
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
@@ -187,13 +178,3 @@ class InMemoryLogger(LoggerDestination):
         result = {field: np.array([moment[field] for moment in moments]) for field in moments[0]}
         result[metric] = np.array([value for _, value in series])
         return result
-
-
-def _to_json_cell(cell: Any) -> Any:
-    if isinstance(cell, (torch.Tensor, np.ndarray, np.generic)):
-        cell = cell.tolist()
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return None
-    if isinstance(cell, (list, tuple)):
-        return [_to_json_cell(one) for one in cell]
-    return cell if cell is None or isinstance(cell, (bool, int, float, str)) else str(cell)

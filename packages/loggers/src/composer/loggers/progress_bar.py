@@ -20,6 +20,7 @@ from composer.loggers._text import (
     is_writer,
     resolve_stream,
     shorten_metric_name,
+    write_lines,
 )
 from composer.utils.notebook import is_notebook
 
@@ -89,26 +90,9 @@ class ProgressBarLogger(LoggerDestination):
     # ---- what is logged -----------------------------------------------------------------------
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Remember the latest value of each metric.
-
-        Args:
-            metrics: Name to value.
-            step: Not used.
-
-        Example:
-            >>> ProgressBarLogger().log_metrics({"loss": 2.5})
-        """
         self._metrics.update(metrics)
 
     def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
-        """Remember hyperparameters; they are printed once, when the run starts.
-
-        Args:
-            hyperparameters: Name to value.
-
-        Example:
-            >>> ProgressBarLogger().log_hyperparameters({"lr": 0.1})
-        """
         self._hyperparameters.update(hyperparameters)
 
     def log_traces(self, traces: dict[str, Any]) -> None:
@@ -128,16 +112,6 @@ class ProgressBarLogger(LoggerDestination):
     # ---- training -----------------------------------------------------------------------------
 
     def fit_start(self, state: State, logger: Logger) -> None:
-        """Take the time, print the hyperparameters, and make the bar if there is one for the run.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger.fit_start.__name__
-            'fit_start'
-        """
         if not self._start():
             return
         self._run = _Run(state)
@@ -151,16 +125,6 @@ class ProgressBarLogger(LoggerDestination):
             )
 
     def epoch_start(self, state: State, logger: Logger) -> None:
-        """Make the bar of the epoch.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger.epoch_start.__name__
-            'epoch_start'
-        """
         run = self._run
         if run is None:
             return
@@ -174,15 +138,6 @@ class ProgressBarLogger(LoggerDestination):
             self._train_bar = self._make_bar(label, total, "ba", done)
 
     def batch_end(self, state: State, logger: Logger) -> None:
-        """Draw, if it is time to.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger().batch_end(None, None)
-        """
         now = time.perf_counter()
         if now < self._next_look:
             return
@@ -197,16 +152,6 @@ class ProgressBarLogger(LoggerDestination):
             self._print_train(run, state, now)
 
     def epoch_end(self, state: State, logger: Logger) -> None:
-        """Finish the bar of the epoch, or print a line about it.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger.epoch_end.__name__
-            'epoch_end'
-        """
         run = self._run
         if run is None:
             return
@@ -220,16 +165,6 @@ class ProgressBarLogger(LoggerDestination):
             self._print_train(run, state, now)
 
     def fit_end(self, state: State, logger: Logger) -> None:
-        """Finish the bar of the run, or print the last line.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger.fit_end.__name__
-            'fit_end'
-        """
         run, self._run = self._run, None
         self._next_look = float("inf")
         if run is None:
@@ -247,16 +182,6 @@ class ProgressBarLogger(LoggerDestination):
     # ---- evaluation ---------------------------------------------------------------------------
 
     def eval_start(self, state: State, logger: Logger) -> None:
-        """Make the bar of an evaluation.
-
-        Args:
-            state: The state of the run.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger.eval_start.__name__
-            'eval_start'
-        """
         if self._stream is None and not self._start():
             return
         length = state.dataloader_len
@@ -271,15 +196,6 @@ class ProgressBarLogger(LoggerDestination):
             self._eval_bar = self._make_bar(self._eval.label, self._eval.length, "ba", 0)
 
     def eval_batch_end(self, state: State, logger: Logger) -> None:
-        """Draw, if it is time to.
-
-        Args:
-            state: Not used.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger().eval_batch_end(None, None)
-        """
         evaluation = self._eval
         if evaluation is None:
             return
@@ -292,15 +208,6 @@ class ProgressBarLogger(LoggerDestination):
                 self._eval_bar.refresh()
 
     def eval_end(self, state: State, logger: Logger) -> None:
-        """Finish the bar of an evaluation, or print a line about it.
-
-        Args:
-            state: Not used.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger().eval_end(None, None)
-        """
         evaluation, self._eval = self._eval, None
         if evaluation is None:
             return
@@ -324,15 +231,6 @@ class ProgressBarLogger(LoggerDestination):
             self._run.skip(state, now)
 
     def close(self, state: State, logger: Logger) -> None:
-        """Leave the terminal clean, also after an error.
-
-        Args:
-            state: Not used.
-            logger: Not used.
-
-        Example:
-            >>> ProgressBarLogger().close(None, None)
-        """
         self._close_bar("_eval_bar")
         self._close_bar("_train_bar")
         self._run = None
@@ -400,11 +298,8 @@ class ProgressBarLogger(LoggerDestination):
         bar = self._eval_bar or self._train_bar
         if bar is not None:
             bar.write(text, file=stream)
-            return
-        stream.write(text + "\n")
-        flush = getattr(stream, "flush", None)
-        if flush is not None:
-            flush()
+        else:
+            write_lines(stream, text)
 
     def _close_bar(self, name: str) -> None:
         bar = getattr(self, name)

@@ -96,10 +96,6 @@ class Metric(torch.nn.Module, ABC):
         Args:
             *args: What the metric looks at, usually predictions and targets.
             **kwargs: The same, by name.
-
-        Example:
-            >>> Metric.update.__isabstractmethod__
-            True
         """
 
     @abstractmethod
@@ -111,10 +107,6 @@ class Metric(torch.nn.Module, ABC):
 
         Returns:
             The value.
-
-        Example:
-            >>> Metric.result.__isabstractmethod__
-            True
         """
 
     def compute(self) -> torch.Tensor:

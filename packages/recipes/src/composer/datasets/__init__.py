@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from composer.datasets.fashion import FashionMNIST, fashion_mnist, fashion_mnist_dataloader
+from composer.datasets.fashion import FashionMNIST, fashion_mnist
 
-__all__ = ["FashionMNIST", "fashion_mnist", "fashion_mnist_dataloader"]
+__all__ = ["FashionMNIST", "fashion_mnist"]

@@ -12,21 +12,21 @@ import os
 import shutil
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from composer.datasets.idx import read_idx
 from composer.utils import dist
+from composer.utils.paths import atomic_write
 from composer.utils.suggestions import did_you_mean
+from composer.utils.transfer import get_file
 
-__all__ = ["FashionMNIST", "fashion_mnist", "fashion_mnist_dataloader"]
+__all__ = ["FashionMNIST", "fashion_mnist"]
 
 #: Where the authors publish the four files.
 PUBLIC_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -196,25 +196,25 @@ def _unpack_debian_package(target: Path) -> None:
                 raise RuntimeError(f"`{' '.join(command)}` failed: {last}")
         unpacked = Path(scratch) / "unpacked" / DEBIAN_FOLDER.relative_to("/")
         for name in _MD5:
-            _put(target / name, (unpacked / name).read_bytes())
+            _put(target / name, unpacked / name)
 
 
 def _fetch(target: Path) -> None:
-    for name in _MD5:
-        with urllib.request.urlopen(PUBLIC_HOME + name, timeout=60) as response:
-            _put(target / name, response.read())
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in _MD5:
+            get_file(PUBLIC_HOME + name, f"{scratch}/{name}")
+            _put(target / name, Path(scratch) / name)
 
 
-def _put(path: Path, blob: bytes) -> None:
+def _put(path: Path, source: Path) -> None:
+    """Keep a file if it is the right one."""
+    blob = source.read_bytes()
     found = hashlib.md5(blob, usedforsecurity=False).hexdigest()
     if found != _MD5[path.name]:
         raise ValueError(f"{path.name} has md5 {found}, expected {_MD5[path.name]}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Under a name of its own first: a kill must not leave half a file that looks whole.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as file:
+    with atomic_write(path) as file:
         file.write(blob)
-    Path(temporary).replace(path)
 
 
 def _find_full(folder: str | Path | None, download: bool) -> Path:
@@ -305,50 +305,3 @@ def fashion_mnist(
 
 def _hint(split: object) -> str:
     return did_you_mean(str(split), _PREFIX)
-
-
-def fashion_mnist_dataloader(
-    split: str = "train",
-    *,
-    batch_size: int = 128,
-    shuffle: bool | None = None,
-    drop_last: bool | None = None,
-    seed: int = 0,
-    num_workers: int = 0,
-    **dataset: Any,
-) -> DataLoader[tuple[Tensor, Tensor]]:
-    """Build a dataloader over Fashion-MNIST that deals the samples out to the ranks.
-
-    The order of an epoch depends on the seed and the epoch alone, so that an interrupted run goes
-    on with the same batches.
-
-    Args:
-        split: ``"train"`` or ``"test"``.
-        batch_size: Samples of a batch on one rank.
-        shuffle: Whether to shuffle; by default for training only.
-        drop_last: Whether to leave out a last, smaller batch; by default for training only.
-        seed: The seed of the shuffle.
-        num_workers: Worker processes; the data is in memory, so there is nothing for them to do.
-        **dataset: Arguments of :func:`fashion_mnist`.
-
-    Returns:
-        The dataloader.
-
-    Example:
-        >>> images, labels = next(iter(fashion_mnist_dataloader("test", batch_size=4)))
-        >>> images.shape, labels.dtype
-        (torch.Size([4, 1, 28, 28]), torch.int64)
-    """
-    data = fashion_mnist(split, **dataset)
-    training = split == "train"
-    shuffle = training if shuffle is None else shuffle
-    drop_last = training if drop_last is None else drop_last
-    return DataLoader(
-        data,
-        batch_size=batch_size,
-        sampler=dist.get_sampler(data, shuffle=shuffle, drop_last=drop_last, seed=seed),
-        drop_last=drop_last,
-        num_workers=num_workers,
-        persistent_workers=num_workers > 0,
-        collate_fn=FashionMNIST.collate,
-    )

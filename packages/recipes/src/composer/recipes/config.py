@@ -1,9 +1,9 @@
 """What a recipe says, read from YAML and checked for form.
 
-A recipe is data: names and plain values, never code. This module turns text into a `Recipe` and
+A recipe is data: names and plain values, never code. This module turns text into a ``Recipe`` and
 refuses what it does not know, with the file, the line and the nearest known key, so that a slip of
 the pen is found before anything is imported or built. What the names stand for is the business of
-`composer.recipes.resolve`.
+``composer.recipes.resolve``.
 
 ::
 

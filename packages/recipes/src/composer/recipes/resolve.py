@@ -7,7 +7,6 @@ after the data was read and the model made.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any
 
 from composer.core import plugins
 from composer.recipes.config import Component, Data, Recipe, RecipeError, load_recipe, parse_recipe
-from composer.utils.suggestions import did_you_mean
+from composer.utils.signatures import check_arguments
 
-__all__ = ["RecipeParts", "check_arguments", "find_recipe", "recipe_names", "resolve_recipe"]
+__all__ = ["RecipeParts", "find_recipe", "recipe_names", "resolve_recipe"]
 
 GROUP = "composer.recipes"
 
@@ -84,52 +83,6 @@ def find_recipe(recipe: str | Path, *, overrides: Iterable[str] = ()) -> Recipe:
     raise RecipeError(f"recipe {text!r} gave {found!r}; expected a path or a mapping")
 
 
-def check_arguments(
-    thing: Callable[..., Any],
-    arguments: Iterable[str],
-    *,
-    label: str,
-    where: str,
-    supplied: Iterable[str] = (),
-) -> None:
-    """Hold the names of arguments against a signature.
-
-    Args:
-        thing: What is to be called.
-        arguments: The names that a recipe gives.
-        label: What to call it in errors.
-        where: The place in the recipe.
-        supplied: The names that are given by whoever builds it, and may not be in the recipe.
-
-    Raises:
-        RecipeError: If an argument is unknown or missing.
-
-    Example:
-        >>> def smooth(*, smoothing=0.1): ...
-        >>> check_arguments(smooth, ["smothing"], label="algorithm 'smooth'", where="line 1")
-        Traceback (most recent call last):
-        composer.recipes.config.RecipeError: line 1: algorithm 'smooth' has no argument...
-    """
-    try:
-        parameters = inspect.signature(thing).parameters.values()
-    except (TypeError, ValueError):
-        return  # written in C: the call itself will judge
-    given, ours = list(arguments), set(supplied)
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    accepted = [p.name for p in named if p.name not in ours]
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for argument in given:
-            if argument not in accepted:
-                raise RecipeError(
-                    f"{where}: {label} has no argument {argument!r}."
-                    f"{did_you_mean(argument, accepted)} "
-                    f"It accepts: {', '.join(accepted) or 'none'}."
-                )
-    missing = [p.name for p in named if p.default is p.empty and p.name not in {*given, *ours}]
-    if missing:
-        raise RecipeError(f"{where}: {label} needs the argument {', '.join(missing)}")
-
-
 @dataclass(frozen=True)
 class RecipeParts:
     """The callables behind a recipe, all checked and none called.
@@ -174,9 +127,10 @@ def _maker(
     label = f"{noun} {component.name!r}"
     if not callable(thing):
         raise RecipeError(f"{component.where}: {label} is not a class or function: {thing!r}")
-    check_arguments(
-        thing, component.arguments, label=label, where=component.where, supplied=supplied
-    )
+    try:
+        check_arguments(thing, component.arguments, label=label, supplied=supplied)
+    except TypeError as error:
+        raise RecipeError(f"{component.where}: {error}") from error
 
     def make(**extra: Any) -> Any:
         try:
@@ -194,9 +148,10 @@ def _check_trainer(recipe: Recipe, signature_of: Callable[..., Any]) -> None:
                 f"{recipe.where}: trainer.{argument} is given by the section {section!r} of the "
                 "recipe"
             )
-    check_arguments(
-        signature_of, recipe.trainer, label="trainer", where=recipe.where, supplied=MANAGED
-    )
+    try:
+        check_arguments(signature_of, recipe.trainer, label="trainer", supplied=MANAGED)
+    except TypeError as error:
+        raise RecipeError(f"{recipe.where}: {error}") from error
 
 
 def resolve_recipe(

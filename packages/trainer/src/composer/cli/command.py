@@ -1,7 +1,7 @@
 """The contract of a sub-command, in one short file for those who write one.
 
 A command is a class without constructor arguments that an entry point of the group
-`composer.commands` names. Its module should import nothing heavy: `composer --help` loads every
+``composer.commands`` names. Its module should import nothing heavy: ``composer --help`` loads every
 command to show one line of help for each.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["Command"]
 
 @runtime_checkable
 class Command(Protocol):
-    """What the `composer` command expects of a sub-command.
+    """What the ``composer`` command expects of a sub-command.
 
     Example:
         >>> from composer.cli.plugins import PluginsCommand

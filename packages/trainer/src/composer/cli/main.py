@@ -1,4 +1,4 @@
-"""Where `composer` starts: pick the sub-command, parse its options, run it.
+"""Where ``composer`` starts: pick the sub-command, parse its options, run it.
 
 Only the sub-command that was asked for is imported, so one that is broken or slow does not touch
 the others; the overview loads all of them, each on its own.
@@ -29,10 +29,10 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the `composer` command.
+    """Run the ``composer`` command.
 
     Args:
-        argv: The words after `composer`; those of the process if None.
+        argv: The words after ``composer``; those of the process if None.
 
     Returns:
         The exit status.

@@ -102,7 +102,8 @@ class TrainMetrics:
         self._model: Any = unwrapped_model(state.model)
         # A model with an `eval_forward` of its own may run its layers again, which must not touch
         # the statistics of batch norm; for the others the outputs are used as they are.
-        self._reruns = type(self._model).eval_forward is not ComposerModel.eval_forward
+        cls: Any = type(self._model)
+        self._reruns = cls.eval_forward is not ComposerModel.eval_forward
         self._context = autocast_factory(state.precision, state.device.torch_type)
 
     def reset(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from composer.algorithms._augment.boxes import Box, draw_box
 from composer.algorithms._augment.mixing import (
     LabelMixer,
+    MixingAlgorithm,
     draw_beta,
     draw_permutation,
     mix_targets,
@@ -14,6 +15,7 @@ from composer.algorithms._augment.mixing import (
 __all__ = [
     "Box",
     "LabelMixer",
+    "MixingAlgorithm",
     "draw_beta",
     "draw_box",
     "draw_permutation",

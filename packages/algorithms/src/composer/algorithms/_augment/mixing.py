@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from composer.algorithms._checks import require_tensor
 from composer.algorithms._state import loss_function, precision_context, replace_in_batch
+from composer.core.algorithm import Algorithm
+from composer.core.event import Event
 from composer.loss.targets import ensure_targets_one_hot
 from composer.utils.batches import batch_get
 
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["LabelMixer", "draw_beta", "draw_permutation", "mix_targets", "permute"]
+__all__ = [
+    "LabelMixer",
+    "MixingAlgorithm",
+    "draw_beta",
+    "draw_permutation",
+    "mix_targets",
+    "permute",
+]
 
 
 def draw_beta(alpha: float, generator: torch.Generator | None = None) -> float:
@@ -196,3 +205,54 @@ class LabelMixer:
         finally:
             state.batch = own
         state.loss = loss * share + require_tensor(self.owner, "loss", partner_loss) * (1 - share)
+
+
+class MixingAlgorithm(Algorithm):
+    """When a method acts that mixes samples, and then their labels or losses.
+
+    A subclass stores its argument ``interpolate_loss``.
+
+    Example:
+        >>> class Mix(MixingAlgorithm):
+        ...     def __init__(self, interpolate_loss=False):
+        ...         self.interpolate_loss = interpolate_loss
+        ...     def apply(self, event, state, logger):
+        ...         pass
+        >>> Mix().exclusive_group, Mix(interpolate_loss=True).exclusive_group
+        (None, 'loss interpolation')
+    """
+
+    events: ClassVar[frozenset[Event]] = frozenset(
+        {Event.BEFORE_FORWARD, Event.BEFORE_LOSS, Event.BEFORE_BACKWARD}
+    )
+    after: ClassVar[tuple[str, ...]] = ("label_smoothing",)
+
+    interpolate_loss: bool
+
+    @property
+    def exclusive_group(self) -> str | None:
+        """Two methods that mix the loss would each forget the other's partners."""
+        return "loss interpolation" if self.interpolate_loss else None
+
+    def match(self, event: Event, state: State) -> bool:
+        """Say whether the method acts now.
+
+        Args:
+            event: The event that fires.
+            state: The state of the run.
+
+        Returns:
+            Whether samples, labels or, if asked for, the loss are to be mixed.
+
+        Example:
+            >>> class Mix(MixingAlgorithm):
+            ...     interpolate_loss = False
+            ...     def apply(self, event, state, logger):
+            ...         pass
+            >>> Mix().match(Event.BEFORE_BACKWARD, None)
+            False
+        """
+        del state
+        return event in self.events and (
+            event is not Event.BEFORE_BACKWARD or self.interpolate_loss
+        )

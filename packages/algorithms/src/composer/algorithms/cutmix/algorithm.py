@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from composer.algorithms._augment.mixing import LabelMixer, draw_permutation
+from composer.algorithms._augment.mixing import LabelMixer, MixingAlgorithm, draw_permutation
 from composer.algorithms._checks import check_bool, check_number, require_tensor
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.cutmix.functional import are_masks, cutmix_batch, paste_box
-from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.batches import batch_get
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CutMix"]
 
 
-class CutMix(Algorithm):
+class CutMix(MixingAlgorithm):
     """Train on images with a box of another image pasted in, and on labels mixed by area.
 
     Boxes are pasted before the forward pass of each microbatch, labels mixed before the loss. Masks
@@ -46,11 +45,6 @@ class CutMix(Algorithm):
         True
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset(
-        {Event.BEFORE_FORWARD, Event.BEFORE_LOSS, Event.BEFORE_BACKWARD}
-    )
-    after: ClassVar[tuple[str, ...]] = ("label_smoothing",)
-
     def __init__(
         self,
         alpha: float = 1.0,
@@ -71,30 +65,6 @@ class CutMix(Algorithm):
         self._has_masks = False
         self._indices = torch.empty(0, dtype=torch.int64)
         self._labels = LabelMixer("CutMix", target_key, interpolate_loss)
-
-    @property
-    def exclusive_group(self) -> str | None:
-        """Two methods that mix the loss would each forget the other's partners."""
-        return "loss interpolation" if self.interpolate_loss else None
-
-    def match(self, event: Event, state: State) -> bool:
-        """Say whether the method acts now.
-
-        Args:
-            event: The event that fires.
-            state: The state of the run.
-
-        Returns:
-            Whether images, labels or, if asked for, the loss are to be mixed.
-
-        Example:
-            >>> CutMix(interpolate_loss=True).match(Event.BEFORE_BACKWARD, None)
-            True
-        """
-        del state
-        return event in self.events and (
-            event is not Event.BEFORE_BACKWARD or self.interpolate_loss
-        )
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
         """Mix images, labels or losses.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -18,26 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EMA"]
 
-_INFERENCE = frozenset({Event.EVAL_START, Event.PREDICT_START})
-_CHECKPOINT = frozenset(
-    {Event.BATCH_CHECKPOINT, Event.EPOCH_CHECKPOINT, Event.ITERATION_CHECKPOINT}
-)
-# Whatever can come next after evaluation, prediction or a checkpoint, and the end.
-_TRAINING = frozenset(
-    {
-        Event.FIT_START,
-        Event.ITERATION_START,
-        Event.EPOCH_START,
-        Event.BEFORE_DATALOADER,
-        Event.BATCH_START,
-        Event.BATCH_END,
-        Event.EPOCH_END,
-        Event.ITERATION_END,
-        Event.FIT_END,
-        Event.EVAL_END,
-        Event.PREDICT_END,
-    }
-)
+# The weights that were loaded may lie elsewhere, and the average may be in the model.
+_AFTER_LOADING = frozenset({Event.AFTER_LOAD, Event.FIT_START})
 
 
 class EMA(Algorithm):
@@ -45,13 +28,14 @@ class EMA(Algorithm):
 
     The average covers trainable parameters and all buffers. Which weights the model holds:
 
-    * during evaluation and prediction, and while a callback writes a checkpoint: the average, as
-      soon as there is one;
-    * at all other times, after ``fit`` too: the weights being trained.
+    * during evaluation and prediction, and while a checkpoint is written: the average, as soon as
+      there is one;
+    * at all other times, after ``fit`` and after an evaluation that raises too: the weights being
+      trained.
 
-    A checkpoint has one set under ``model`` and the other one here, and says which is which, so
-    that a resumed run goes on exactly. A callback that writes checkpoints is known by its
-    ``save_interval(state, event)``, as ``CheckpointSaver`` has it.
+    So ``model`` in a checkpoint is the average, and the weights being trained are in this method's
+    own state as ``training_weights``; a run that resumes has those in its model and goes on
+    exactly.
 
     Args:
         half_life: After this time the share of older weights is a half, such as ``"1000ba"`` or
@@ -74,7 +58,10 @@ class EMA(Algorithm):
         0.9
     """
 
-    events: ClassVar[frozenset[Event]] = _INFERENCE | _CHECKPOINT | _TRAINING
+    events: ClassVar[frozenset[Event]] = _AFTER_LOADING | {
+        Event.BATCH_END,
+        Event.EPOCH_END,
+    }
 
     def __init__(
         self,
@@ -91,7 +78,7 @@ class EMA(Algorithm):
         #: The share of the old average that stays at an update.
         self.decay = self._schedule.decay
 
-        #: The weights that are not in the model: the average, or the trained ones while
+        #: The weights that are not in the model: the average, or those being trained while
         #: ``ema_weights_active``.
         self.ema_model = EMAParameters(None)
         self.ema_started = False
@@ -105,24 +92,20 @@ class EMA(Algorithm):
             state: The state of the run.
 
         Returns:
-            Whether the average is to be updated, or weights are to change places.
+            Whether the average is to be updated, or loaded weights are to be put in their places.
 
         Example:
-            >>> EMA().match(Event.EVAL_START, None)  # there is no average yet
+            >>> EMA().match(Event.FIT_START, None)  # there is no average yet
             False
         """
-        if event is self._schedule.update_event:
-            return self.ema_weights_active or self._schedule.is_due(state, self.ema_started)
-        if not self.ema_started:
-            return False
-        if event in _INFERENCE or event is Event.FIT_START:
-            return True
-        if event in _CHECKPOINT:
-            return not self.ema_weights_active and _checkpoint_is_due(event, state)
-        return self.ema_weights_active and event in _TRAINING
+        if event in _AFTER_LOADING:
+            return self.ema_started
+        return event is self._schedule.update_event and self._schedule.is_due(
+            state, self.ema_started
+        )
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
-        """Update the average, or exchange it with the model's weights.
+        """Start or update the average, or put loaded weights in their places.
 
         Args:
             event: The event that fires.
@@ -134,26 +117,55 @@ class EMA(Algorithm):
             False
         """
         del logger
-        if self.ema_started and (event in _INFERENCE or event is Event.FIT_START):
-            # After a checkpoint was read the stored weights may be elsewhere.
+        if event in _AFTER_LOADING:
             self.ema_model.move_params_to_device(state.model)
-        self._show(state.model, average=event in _INFERENCE or event in _CHECKPOINT)
-        if event is not self._schedule.update_event or not self._schedule.is_due(
-            state, self.ema_started
-        ):
-            return
-        if self.ema_started:
+            if self.ema_weights_active:
+                self._swap(state.model)
+        elif self.ema_started:
             self.ema_model.update(state.model, self.decay)
         else:
             self.ema_model = EMAParameters(state.model)
             self.ema_started = True
 
+    def evaluating(self, state: State) -> AbstractContextManager[None]:
+        """Return a context in which the model holds the average, once there is one.
+
+        Args:
+            state: The state of the run.
+
+        Returns:
+            The context; it brings the weights being trained back, also after an error.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> with EMA().evaluating(SimpleNamespace(model=torch.nn.Linear(1, 1))):
+            ...     pass
+        """
+        return _average_in(state.model, self)
+
+    def saving(self, state: State) -> AbstractContextManager[None]:
+        """Return a context in which the model holds the average, once there is one.
+
+        Args:
+            state: The state of the run.
+
+        Returns:
+            The context; inside it, :meth:`state_dict` has the weights being trained.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> with EMA().saving(SimpleNamespace(model=torch.nn.Linear(1, 1))):
+            ...     pass
+        """
+        return _average_in(state.model, self)
+
     def state_dict(self) -> dict[str, Any]:
         """Return both flags and the weights that are not in the model.
 
         Returns:
-            ``ema_started``; ``ema_weights_active``, whether the model holds the average; and either
-            ``averaged_weights`` or, if it does, ``training_weights``.
+            ``ema_started``; ``ema_weights_active``, whether the model holds the average; and once
+            there is one, ``training_weights`` if it does, as in every checkpoint, or else
+            ``averaged_weights``.
 
         Example:
             >>> EMA().state_dict()
@@ -215,16 +227,19 @@ class EMA(Algorithm):
             self.ema_model.transfer_ema_params(model)
         return model
 
-    def _show(self, model: torch.nn.Module, *, average: bool) -> None:
-        if self.ema_started and average is not self.ema_weights_active:
-            self.ema_model.swap_params(model)
-            self.ema_weights_active = average
+    def _swap(self, model: torch.nn.Module) -> None:
+        self.ema_model.swap_params(model)
+        self.ema_weights_active = not self.ema_weights_active
 
 
-def _checkpoint_is_due(event: Event, state: State) -> bool:
-    for callback in state.callbacks:
-        interval = getattr(callback, "save_interval", None)
-        # A copy is asked, because an interval may note that it was due, and its owner asks later.
-        if callable(interval) and copy.copy(interval)(state, event):
-            return True
-    return False
+@contextmanager
+def _average_in(model: torch.nn.Module, method: EMA) -> Iterator[None]:
+    # A checkpoint may be written during an evaluation.
+    if not method.ema_started or method.ema_weights_active:
+        yield
+        return
+    method._swap(model)
+    try:
+        yield
+    finally:
+        method._swap(model)

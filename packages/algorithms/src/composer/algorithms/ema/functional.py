@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from composer.algorithms._checks import check_number
-from composer.algorithms._state import unwrapped
+from composer.utils.modules import unwrapped_model
 
 __all__ = ["EMAParameters", "compute_ema", "pack", "unpack"]
 
@@ -114,7 +114,8 @@ class EMAParameters:
             >>> weights.named_parameters_dict["weight"].item()
             5.0
         """
-        for stored, name, place in self._pairs(model):
+        # All are looked up first: what does not fit must not leave the model half exchanged.
+        for stored, name, place in list(self._pairs(model)):
             live = place.tensor
             stored[name], live.data = live.data, stored[name]
 
@@ -331,7 +332,7 @@ def _members(model: torch.nn.Module) -> tuple[dict[str, _Place], dict[str, _Plac
     parameters: dict[str, _Place] = {}
     buffers: dict[str, _Place] = {}
     seen: set[int] = set()
-    for prefix, module in unwrapped(model).named_modules():
+    for prefix, module in unwrapped_model(model).named_modules():
         for owner, found in ((module._parameters, parameters), (module._buffers, buffers)):
             for name, tensor in owner.items():
                 # A tensor that is used twice has the name of its first place.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from composer.algorithms._augment.mixing import LabelMixer, draw_permutation
+from composer.algorithms._augment.mixing import LabelMixer, MixingAlgorithm, draw_permutation
 from composer.algorithms._checks import check_bool, check_number, require_tensor
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.mixup.functional import mixup_batch
-from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.batches import batch_get
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["MixUp"]
 
 
-class MixUp(Algorithm):
+class MixUp(MixingAlgorithm):
     """Train on convex mixtures of pairs of samples and of their labels.
 
     Samples are mixed before the forward pass of each microbatch, labels before the loss. The labels
@@ -44,11 +43,6 @@ class MixUp(Algorithm):
         MixUp(alpha=0.4, interpolate_loss=False, input_key=0, target_key=1)
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset(
-        {Event.BEFORE_FORWARD, Event.BEFORE_LOSS, Event.BEFORE_BACKWARD}
-    )
-    after: ClassVar[tuple[str, ...]] = ("label_smoothing",)
-
     def __init__(
         self,
         alpha: float = 0.2,
@@ -65,30 +59,6 @@ class MixUp(Algorithm):
         self.mixing = 0.0
         self._indices = torch.empty(0, dtype=torch.int64)
         self._labels = LabelMixer("MixUp", target_key, interpolate_loss)
-
-    @property
-    def exclusive_group(self) -> str | None:
-        """Two methods that mix the loss would each forget the other's partners."""
-        return "loss interpolation" if self.interpolate_loss else None
-
-    def match(self, event: Event, state: State) -> bool:
-        """Say whether the method acts now.
-
-        Args:
-            event: The event that fires.
-            state: The state of the run.
-
-        Returns:
-            Whether samples, labels or, if asked for, the loss are to be mixed.
-
-        Example:
-            >>> MixUp().match(Event.BEFORE_BACKWARD, None)
-            False
-        """
-        del state
-        return event in self.events and (
-            event is not Event.BEFORE_BACKWARD or self.interpolate_loss
-        )
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
         """Mix samples, labels or losses.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch.distributed as torch_dist
 
-from composer.utils._moved import load_moved
+from composer._lazy import import_home
 from composer.utils.dist.world import get_world_size, is_available, is_initialized
 
 __all__ = ["initialize_dist"]
@@ -47,7 +47,9 @@ def initialize_dist(device: str | Any | None = None, timeout: float = 300.0) -> 
         'gloo'
         >>> torch.distributed.destroy_process_group()
     """
-    resolved: _HasBackend = load_moved("get_device")(device)
+    # Devices are above this floor, so they are reached by name.
+    devices = import_home("composer.devices.select", wanted="composer.devices")
+    resolved: _HasBackend = devices.get_device(device)
     wanted = resolved.dist_backend
     if is_initialized():
         running = torch_dist.get_backend()

@@ -101,7 +101,7 @@ def write_signal_file(signal_file_name: str, dir_path: str | None = None) -> str
     """Tell the ranks of this node that local rank 0 is done; the others write nothing.
 
     Args:
-        signal_file_name: The name, from `get_node_signal_file_name`.
+        signal_file_name: The name, from ``get_node_signal_file_name``.
         dir_path: A folder that all ranks of the node see; by default the working folder.
 
     Returns:

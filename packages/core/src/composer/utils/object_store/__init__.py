@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from composer.utils.object_store.base import (
-    ObjectStore,
-    ObjectStoreTransientError,
-    TemplateObjectStore,
-)
+from composer.utils.object_store.base import ObjectStore, ObjectStoreTransientError
 from composer.utils.object_store.local import LocalObjectStore
 from composer.utils.object_store.registry import (
     build_remote_backend,
@@ -17,7 +13,6 @@ __all__ = [
     "LocalObjectStore",
     "ObjectStore",
     "ObjectStoreTransientError",
-    "TemplateObjectStore",
     "build_remote_backend",
     "maybe_create_object_store_from_uri",
 ]

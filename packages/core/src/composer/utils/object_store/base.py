@@ -1,8 +1,4 @@
-"""The contract of an object store, and a template that needs only four primitives.
-
-`ObjectStore` is what the library calls. Stores are easiest written as a `TemplateObjectStore`:
-checks, folders and temporary names are then done in one place, the same for all.
-"""
+"""The contract of an object store, which is what the library calls."""
 
 from __future__ import annotations
 
@@ -12,9 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from composer.utils.paths import complete_or_absent
-
-__all__ = ["ObjectStore", "ObjectStoreTransientError", "TemplateObjectStore"]
+__all__ = ["ObjectStore", "ObjectStoreTransientError"]
 
 #: Called with the bytes moved so far and the bytes in all.
 ProgressCallback = Callable[[int, int], None]
@@ -195,68 +189,3 @@ class ObjectStore(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class TemplateObjectStore(ObjectStore):
-    """A store written from four primitives; everything else follows.
-
-    A missing object is a ``FileNotFoundError`` from `_receive` and `_size`.
-
-    Example:
-        >>> from composer.utils.object_store.local import LocalObjectStore
-        >>> issubclass(LocalObjectStore, TemplateObjectStore)
-        True
-    """
-
-    @abstractmethod
-    def _send(self, object_name: str, path: str, callback: ProgressCallback | None) -> None:
-        """Store the file at a path; the object appears complete or not at all."""
-
-    @abstractmethod
-    def _receive(self, object_name: str, path: str, callback: ProgressCallback | None) -> None:
-        """Write an object to a path in an existing folder."""
-
-    @abstractmethod
-    def _size(self, object_name: str) -> int:
-        """Return the number of bytes of an object without reading it."""
-
-    @abstractmethod
-    def _list(self, prefix: str) -> list[str]:
-        """Return the names that start with a prefix, in any order."""
-
-    def upload_object(
-        self,
-        object_name: str,
-        filename: str | pathlib.Path,
-        callback: ProgressCallback | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if kwargs:
-            raise TypeError(
-                f"{type(self).__name__}.upload_object takes no {', '.join(sorted(kwargs))}."
-            )
-        if not pathlib.Path(filename).is_file():
-            raise FileNotFoundError(f"filename={str(filename)!r} is no file.")
-        self._send(object_name, str(filename), callback)
-
-    def get_object_size(self, object_name: str) -> int:
-        return self._size(object_name)
-
-    def download_object(
-        self,
-        object_name: str,
-        filename: str | pathlib.Path,
-        overwrite: bool = False,
-        callback: ProgressCallback | None = None,
-    ) -> None:
-        path = pathlib.Path(filename)
-        if path.exists() and not overwrite:
-            raise FileExistsError(
-                f"The file {str(path)!r} exists; allow overwriting to replace it."
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with complete_or_absent(path) as temporary:
-            self._receive(object_name, str(temporary), callback)
-
-    def list_objects(self, prefix: str | None = None) -> list[str]:
-        return sorted(self._list(prefix or ""))

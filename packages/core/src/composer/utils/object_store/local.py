@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
-from composer.utils.object_store.base import ProgressCallback, TemplateObjectStore
-from composer.utils.paths import atomic_write
+from composer.utils.object_store.base import ObjectStore, ProgressCallback
+from composer.utils.paths import atomic_write, complete_or_absent
 
 __all__ = ["LocalObjectStore"]
 
 _CHUNK_SIZE = 4 << 20
 
 
-class LocalObjectStore(TemplateObjectStore):
+class LocalObjectStore(ObjectStore):
     """Keeps objects as files under a folder.
 
     Args:
@@ -71,32 +71,58 @@ class LocalObjectStore(TemplateObjectStore):
         """
         return "file://" + self._path(object_name).as_posix()
 
-    def _send(self, object_name: str, path: str, callback: ProgressCallback | None) -> None:
+    def upload_object(
+        self,
+        object_name: str,
+        filename: str | os.PathLike[str],
+        callback: ProgressCallback | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs:
+            raise TypeError(f"LocalObjectStore.upload_object takes no {', '.join(sorted(kwargs))}.")
+        if not Path(filename).is_file():
+            raise FileNotFoundError(f"filename={str(filename)!r} is no file.")
         target = self._path(object_name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(target) as out, Path(path).open("rb") as source:
+        with atomic_write(target) as out, Path(filename).open("rb") as source:
             _copy(source, out, callback)
 
-    def _receive(self, object_name: str, path: str, callback: ProgressCallback | None) -> None:
-        with self._path(object_name).open("rb") as source, Path(path).open("wb") as out:
-            _copy(source, out, callback)
-
-    def _size(self, object_name: str) -> int:
+    def get_object_size(self, object_name: str) -> int:
         path = self._path(object_name)
         if not path.is_file():
             raise FileNotFoundError(f"There is no object {object_name!r} in {self.root!r}.")
         return path.stat().st_size
 
-    def _list(self, prefix: str) -> list[str]:
-        prefix = prefix.lstrip("/")
+    def download_object(
+        self,
+        object_name: str,
+        filename: str | os.PathLike[str],
+        overwrite: bool = False,
+        callback: ProgressCallback | None = None,
+    ) -> None:
+        target = Path(filename)
+        if target.exists() and not overwrite:
+            raise FileExistsError(
+                f"The file {str(target)!r} exists; allow overwriting to replace it."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            self._path(object_name).open("rb") as source,
+            complete_or_absent(target) as temporary,
+            temporary.open("xb") as out,
+        ):
+            _copy(source, out, callback)
+
+    def list_objects(self, prefix: str | None = None) -> list[str]:
+        prefix = (prefix or "").lstrip("/")
         # Only the folder part of a prefix can narrow the walk.
         start = Path(self.root, prefix.rpartition("/")[0])
-        names = [
+        names = (
             Path(folder, file).relative_to(self.root).as_posix()
             for folder, _, files in os.walk(start)
             for file in files
-        ]
-        return [name for name in names if name.startswith(prefix)]
+        )
+        return sorted(name for name in names if name.startswith(prefix))
 
 
 def _copy(source: IO[bytes], out: IO[bytes], callback: ProgressCallback | None) -> None:

@@ -6,40 +6,15 @@ Nothing is imported before a scheme is asked for.
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
-from composer.utils.imports import import_object
+from composer.utils import plugins
 from composer.utils.object_store.base import ObjectStore
 from composer.utils.paths import parse_uri
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["build_remote_backend", "maybe_create_object_store_from_uri"]
 
 _GROUP = "composer.object_stores"
-# So that the own store is found in a source tree that was never installed, too.
-_BUILT_IN = {"file": "composer.utils.object_store.local:LocalObjectStore"}
-
-
-def _load(scheme: str) -> type[ObjectStore]:
-    targets: dict[str, str] = dict(_BUILT_IN)
-    for entry in entry_points(group=_GROUP):
-        earlier = targets.setdefault(entry.name, entry.value)
-        if earlier != entry.value:
-            raise ValueError(
-                f"Two plugins claim the object store {entry.name!r}: {earlier} and {entry.value}. "
-                "Uninstall one of them."
-            )
-    if scheme not in targets:
-        raise ValueError(
-            f"There is no object store for {scheme!r}; installed are: {', '.join(sorted(targets))}."
-            f"{did_you_mean(scheme, targets)} A package can add one under the entry point group "
-            f"{_GROUP!r}."
-        )
-    loaded = import_object(targets[scheme])
-    if not (isinstance(loaded, type) and issubclass(loaded, ObjectStore)):
-        raise TypeError(f"The plugin for the object store {scheme!r}, {loaded!r}, is none.")
-    return loaded
 
 
 def build_remote_backend(remote_backend_name: str, backend_kwargs: dict[str, Any]) -> ObjectStore:
@@ -54,12 +29,14 @@ def build_remote_backend(remote_backend_name: str, backend_kwargs: dict[str, Any
 
     Raises:
         ValueError: If no such store is installed.
+        TypeError: If an argument is unknown or missing.
 
     Example:
         >>> build_remote_backend("file", {"root": "/data"}).get_uri("a")
         'file:///data/a'
     """
-    return _load(remote_backend_name)(**backend_kwargs)
+    store: ObjectStore = plugins.resolve(_GROUP, remote_backend_name, **backend_kwargs)
+    return store
 
 
 def maybe_create_object_store_from_uri(uri: str) -> ObjectStore | None:
@@ -73,6 +50,7 @@ def maybe_create_object_store_from_uri(uri: str) -> ObjectStore | None:
 
     Raises:
         ValueError: If no store for its scheme is installed.
+        TypeError: If the plugin of that name is no store.
 
     Example:
         >>> maybe_create_object_store_from_uri("folder/a.pt") is None
@@ -81,4 +59,9 @@ def maybe_create_object_store_from_uri(uri: str) -> ObjectStore | None:
         'file:///b'
     """
     scheme, bucket, _ = parse_uri(uri)
-    return _load(scheme).from_bucket(bucket) if scheme else None
+    if not scheme:
+        return None
+    found = plugins.load(_GROUP, scheme)
+    if not (isinstance(found, type) and issubclass(found, ObjectStore)):
+        raise TypeError(f"The plugin for the object store {scheme!r}, {found!r}, is none.")
+    return found.from_bucket(bucket)
