@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
+@pytest.mark.slow
 def test_functional_blurpool_on_resnet50() -> None:
     from torchvision import models
 

@@ -20,6 +20,9 @@ from packaging.requirements import Requirement
 from composer_testing.repository import portions, pyprojects
 
 
+pytestmark = pytest.mark.slow
+
+
 def closure(names: set[str]) -> set[str]:
     """Add the declared siblings of distributions, and theirs."""
     data = pyprojects()

@@ -209,6 +209,7 @@ def test_modules_and_optimizers() -> None:
     assert DeviceMeta().module_to_device(torch.nn.Linear(1, 1)).weight.is_meta
 
 
+@pytest.mark.slow
 def test_importing_touches_no_device() -> None:
     code = (
         "import torch, composer.devices; "

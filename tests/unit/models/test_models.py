@@ -210,6 +210,7 @@ def test_kaiming_scale() -> None:
     assert float(conv.weight.detach().std()) == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)
 
 
+@pytest.mark.slow
 def test_first_use_imports_nothing_slow() -> None:
     code = (
         "import sys, torch\n"

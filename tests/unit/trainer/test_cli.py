@@ -206,6 +206,7 @@ def test_doctor_of_a_sound_plugin_and_of_an_unknown_name(
     assert "in any group" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_console_script_is_installed_and_does_not_import_torch() -> None:
     script = Path(sys.executable).parent / "composer"
     done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
