@@ -101,6 +101,7 @@ BATCHES: list[tuple[str, Any]] = [
     ("nested mapping", {"in": {"x": torch.arange(5)}, "y": torch.arange(5)}),
     ("own mapping", Encoding(x=torch.arange(5), task="t")),
     ("plain values", [1, 2, 3, 4, 5]),
+    ("with a scalar", {"x": torch.arange(5), "temperature": torch.tensor(2.0)}),
 ]
 
 
@@ -170,6 +171,8 @@ def test_a_known_number_of_samples_gives_a_length() -> None:
 
 
 def test_what_is_no_loader_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"DataLoader\(dataset"):
+        ensure_data_spec(torch.utils.data.TensorDataset(torch.zeros(3)))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dataloader must be"):
         ensure_data_spec(3)  # type: ignore[arg-type]
     assert ensure_data_spec({"dataloader": [1], "num_samples": 9}).num_samples == 9
@@ -291,7 +294,7 @@ def test_plain_types() -> None:
         "array": np.arange(3),
         "time": Time(1, "ep"),
         "unit": TimeUnit.EPOCH,
-        "nested": [(1, None), {"x": {2}}],
+        "nested": [(1, None), {"x": [2]}],
     }
     plain = to_plain(value)
     assert torch.equal(plain.pop("array"), torch.arange(3))
@@ -299,9 +302,11 @@ def test_plain_types() -> None:
         "np": 0.5,
         "time": {"value": 1, "unit": "ep"},
         "unit": "ep",
-        "nested": [(1, None), {"x": (2,)}],
+        "nested": [(1, None), {"x": [2]}],
     }
     assert type(plain["unit"]) is str
+    with pytest.raises(TypeError, match=r"state is \{1\} of type builtins.set"):
+        to_plain({1})  # it would come back as something else
     with pytest.raises(TypeError, match="callbacks/0/x is <object"):
         to_plain({"0": {"x": object()}}, "callbacks")
 

@@ -85,6 +85,24 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         r"\['Acc'\]",
     ),
+    "text as seed": ({"seed": "a"}, TypeError, "whole number, not 'a'"),
+    "half a seed": ({"seed": 1.5}, TypeError, "whole number, not 1.5"),
+    "ratio of nothing": (
+        {"scale_schedule_ratio": float("nan"), "schedulers": lambda state: 1.0},
+        ValueError,
+        "positive number, not nan",
+    ),
+    "braces in the name": ({"run_name": "a{b"}, ValueError, "without braces"),
+    "field in the name": ({"run_name": "{epoch}"}, ValueError, "without braces"),
+    "broken template": ({"save_filename": "{epoch.pt"}, ValueError, "not a name template"),
+    "no name": ({"save_filename": ""}, ValueError, "save_filename"),
+    "no link name": ({"save_latest_filename": ""}, ValueError, "save_latest_filename"),
+    "one name for two": (
+        {"save_filename": "a.pt", "save_latest_filename": "a.pt"},
+        ValueError,
+        "a name of its own",
+    ),
+    "a dataset": ({"train_dataloader": loader().dataset}, TypeError, "wrap it"),
     "passes": ({"algorithm_passes": "first"}, TypeError, "algorithm_passes"),
 }
 
@@ -101,6 +119,29 @@ def test_a_scheduler_of_another_optimizer() -> None:
     stranger = torch.optim.lr_scheduler.StepLR(foreign(), 1)
     with pytest.raises(ValueError, match="StepLR drives an optimizer"):
         build(schedulers=stranger, train_dataloader=loader(), max_duration=1)
+
+
+def test_a_scheduler_that_steps_by_a_metric() -> None:
+    model = TinyModel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(ValueError, match="ReduceLROnPlateau steps by a metric"):
+        build(
+            model=model,
+            optimizers=optimizer,
+            schedulers=plateau,
+            train_dataloader=loader(),
+            max_duration=1,
+        )
+
+
+def test_numbers_of_numpy_are_seeds() -> None:
+    import numpy as np
+
+    trainer = build(seed=np.int64(4))
+    assert trainer.state.rank_zero_seed == 4
+    assert type(trainer.state.rank_zero_seed) is int
+    trainer.close()
 
 
 @pytest.mark.parametrize(

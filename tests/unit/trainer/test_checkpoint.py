@@ -113,6 +113,76 @@ def test_retention_counts_earlier_sessions(tmp_path: Path) -> None:
     assert on_disk == [6, 8]
 
 
+def test_files_of_other_runs_are_never_deleted(tmp_path: Path) -> None:
+    """A run that starts from another's checkpoint keeps its own count and its hands off."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    fitted(save_folder=str(a), save_interval="2ba", max_duration="4ba")
+    fitted(
+        save_folder=str(b),
+        save_interval="2ba",
+        max_duration="8ba",
+        save_num_checkpoints_to_keep=1,
+        load_path=str(a / "latest-rank0.pt"),
+    )
+    assert sorted(p.name for p in a.glob("ep*")) == ["ep0-ba2-rank0.pt", "ep0-ba4-rank0.pt"]
+    assert [p.name for p in b.glob("ep*")] == ["ep1-ba8-rank0.pt"]
+
+
+@pytest.mark.parametrize("how", ["absolute", "upwards", "inside"])
+def test_a_checkpoint_cannot_have_files_deleted(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    fitted(save_folder=str(folder), max_duration="4ba", save_interval="2ba")
+    victim = (folder if how == "inside" else tmp_path) / "notes.txt"
+    victim.write_text("mine")
+    name = {"absolute": str(victim), "upwards": "../notes.txt", "inside": "notes.txt"}[how]
+    file = folder / "ep0-ba2-rank0.pt"
+    contents = torch.load(file, weights_only=True)
+    contents["state"]["callbacks"][0]["state"]["saved_checkpoints"] = [name]
+    torch.save(contents, file)
+    fitted(
+        save_folder=str(folder),
+        max_duration="8ba",
+        save_interval="1ba",
+        save_num_checkpoints_to_keep=1,
+        save_overwrite=True,
+        load_path=str(file),
+    )
+    assert victim.read_text() == "mine"
+
+
+def test_a_moved_folder_keeps_its_count(tmp_path: Path) -> None:
+    fitted(save_folder=str(tmp_path / "old"), save_interval="2ba", max_duration="4ba")
+    (tmp_path / "old").rename(tmp_path / "new")
+    t = fitted(
+        save_folder=str(tmp_path / "new"),
+        save_interval="2ba",
+        max_duration="8ba",
+        save_num_checkpoints_to_keep=2,
+        load_path=str(tmp_path / "new" / "latest-rank0.pt"),
+        save_overwrite=True,
+    )
+    left = sorted(p.name for p in (tmp_path / "new").glob("ep*"))
+    assert left == ["ep1-ba6-rank0.pt", "ep1-ba8-rank0.pt"]
+    assert [Path(p).parent.name for p in t.saved_checkpoints] == ["new", "new"]
+
+
+def test_the_end_of_a_run_that_started_over_is_saved(tmp_path: Path) -> None:
+    t = trainer(
+        save_folder=str(tmp_path), save_interval="100ba", max_duration="4ba", save_overwrite=True
+    )
+    t.fit()
+    t.fit(reset_time=True)
+    stored = torch.load(tmp_path / "latest-rank0.pt", weights_only=True)["state"]["model"]
+    for name, value in t.state.model.state_dict().items():
+        assert torch.equal(stored[name], value)
+    t.close()
+
+
+def test_an_epochs_end_that_is_the_runs_end_is_saved_once(tmp_path: Path) -> None:
+    fitted(save_folder=str(tmp_path), save_interval="1ep", max_duration="8ba")
+    assert len(list(tmp_path.glob("ep*-ba8-*"))) == 1
+
+
 def test_the_same_moment_is_saved_once(tmp_path: Path) -> None:
     written: list[str] = []
 
@@ -249,6 +319,29 @@ def test_a_file_cut_short_is_told(cut: float, good: Path) -> None:
         trainer(load_path=str(good))
 
 
+def test_a_flipped_bit_is_noticed(good: Path) -> None:
+    data = bytearray(good.read_bytes())
+    weights = torch.load(good, weights_only=True)["state"]["model"]["linear.weight"]
+    place = bytes(data).find(weights.numpy().tobytes())
+    assert place > 0
+    data[place + 3] ^= 0x40
+    good.write_bytes(data)
+    with pytest.raises(ValueError, match=r"damaged.*checksum"):
+        trainer(load_path=str(good))
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("optimizers", [{"type": "SGD", "state": {}}]), ("timestamp", 3), ("callbacks", 7)],
+)
+def test_a_part_that_makes_no_sense_is_named(part: str, value: Any, good: Path) -> None:
+    contents = torch.load(good, weights_only=True)
+    contents["state"][part] = value
+    torch.save(contents, good)
+    with pytest.raises(ValueError, match=f"{part}' cannot be restored.*load_ignore_keys"):
+        trainer(load_path=str(good))
+
+
 def test_a_malicious_file_does_not_run(good: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     torch.save({"format": 1, "state": {"model": _Evil(marker)}}, good)
@@ -268,6 +361,8 @@ def test_a_malicious_file_does_not_run(good: Path, tmp_path: Path) -> None:
         ([1, 2], "not a checkpoint"),
         ({"state": {"model": {}}}, "another library"),
         ({"state": {}, "format": 99}, "Upgrade"),
+        ({"state": {}, "format": True}, "Upgrade"),
+        ({"state": {}, "format": -1}, "Upgrade"),
     ],
 )
 def test_foreign_files_are_told(contents: Any, message: str, tmp_path: Path) -> None:
@@ -320,6 +415,8 @@ def test_ignoring_parts(good: Path) -> None:
     t.close()
     with pytest.raises(ValueError, match="'state/optimizer', which matches nothing"):
         trainer(load_path=str(good), load_ignore_keys=["state/optimizer"])
+
+    trainer(load_path=str(good), load_ignore_keys="state/dataset_state").close()
 
     def edit(contents: dict[str, Any]) -> None:
         contents["state"]["rank_zero_seed"] = 1

@@ -150,11 +150,58 @@ def test_a_standalone_evaluation_leaves_no_set_behind() -> None:
     t.close()
 
 
-def test_a_set_without_batches_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    t = trainer(TinyModel(), eval_dataloader=Evaluator(label="void", dataloader=[]))
-    t.eval()
+@pytest.mark.parametrize("data", [[], iter(())])
+def test_a_set_without_batches_is_an_error(data: Any) -> None:
+    t = trainer(eval_dataloader=Evaluator(label="void", dataloader=data))
+    with pytest.raises(ValueError, match="'void' yielded no batches"):
+        t.eval()
     t.close()
-    assert "'void' yielded no batches" in caplog.text
+
+
+def test_a_set_labelled_like_the_training_data_is_refused() -> None:
+    class Both(TwoMetrics):
+        def get_metrics(self, is_train: bool) -> dict[str, Any]:
+            return {"Accuracy": MulticlassAccuracy(num_classes=3)}
+
+    t = trainer(Both(), eval_dataloader=Evaluator(label="train", dataloader=loader(4)))
+    with pytest.raises(ValueError, match="both labelled 'train'"):
+        t.fit()
+    t.close()
+
+
+def test_one_loader_with_persistent_workers_for_both_is_refused() -> None:
+    shared = loader(8, 4, num_workers=1, persistent_workers=True)
+    model = TinyModel()
+    t = Trainer(
+        model=model,
+        train_dataloader=shared,
+        eval_dataloader=shared,
+        max_duration=1,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        progress_bar=False,
+    )
+    with pytest.raises(ValueError, match="make two loaders"):
+        t.fit()
+    t.close()
+
+
+def test_what_a_call_does_not_say_is_as_the_trainer_was_told() -> None:
+    sizes = Sizes()
+    t = trainer(eval_subset_num_batches=2, eval_interval=0, callbacks=sizes)
+    t.eval(loader(20, 4))
+    t.fit(eval_dataloader=loader(20, 4))
+    t.close()
+    assert sizes.batches == [("eval", 2)]
+
+
+def test_a_set_shared_by_two_trainers_is_evaluated_in_both() -> None:
+    shared = Evaluator(label="val", dataloader=loader(4), eval_interval="100ba")
+    for _ in range(2):
+        sizes = Sizes()
+        t = trainer(eval_dataloader=shared, callbacks=sizes)
+        t.fit()
+        t.close()
+        assert sizes.batches == [("val", 1)]
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -380,6 +380,92 @@ def test_replay_is_said_with_its_length(tmp_path: Path, caplog: pytest.LogCaptur
     assert "Counting" in caplog.text
 
 
+@pytest.mark.parametrize("kind", [*LOADERS, "generator"])
+def test_a_second_fit_goes_on_where_the_first_ended(kind: str) -> None:
+    """In one process nothing is lost, repeated or replayed, whatever the data is."""
+    data = LOADERS.get(kind) or (lambda: (batch for batch in list(loader(shuffle=False))))
+    straight = Run(data, duration="6ba")
+    model, ids = TinyModel(), IdRecorder()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=data(),
+        max_duration="2ba",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        callbacks=ids,
+        progress_bar=False,
+        seed=3,
+    )
+    trainer.fit()
+    trainer.fit(duration="3ba")
+    trainer.fit(duration="1ba")
+    trainer.close()
+    if kind == "random items":  # their own draws come between
+        assert sorted(i for b in ids.ids for i in b) == list(range(24))
+    assert ids.ids == straight.ids.ids
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "own generator", "stateful loader", "plain list"])
+def test_after_an_error_the_epoch_goes_on_at_its_place(kind: str) -> None:
+    class Once(Callback):
+        failed = False
+
+        def before_forward(self, state: State, logger: Logger) -> None:
+            if int(state.timestamp.batch) == 2 and not self.failed:
+                self.failed = True
+                raise RuntimeError("once")
+
+    straight = Run(LOADERS[kind], duration="6ba")
+    model, ids = TinyModel(), IdRecorder()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=LOADERS[kind](),
+        max_duration="6ba",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        callbacks=[ids, Once()],
+        progress_bar=False,
+        seed=3,
+    )
+    with pytest.raises(RuntimeError, match="once"):
+        trainer.fit()
+    trainer.fit()
+    trainer.close()
+    assert ids.ids[:2] + ids.ids[3:] == straight.ids.ids
+
+
+def test_new_data_inside_an_epoch_starts_at_its_beginning(tmp_path: Path) -> None:
+    def session(load: str | None, *fits: Any) -> tuple[Trainer, IdRecorder]:
+        model, ids = TinyModel(), IdRecorder()
+        trainer = Trainer(
+            model=model,
+            max_duration="100ba",
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+            callbacks=ids,
+            load_path=load,
+            progress_bar=False,
+            seed=3,
+        )
+        for data, duration in fits:
+            trainer.fit(train_dataloader=data, duration=duration)
+        return trainer, ids
+
+    first, second = loader(shuffle=False), loader(size=40, shuffle=False)
+    trainer, ids = session(None, (first, "2ba"), (second, "3ba"))
+    assert [b[0] for b in ids.ids] == [0, 4, 0, 4, 8]
+    path = trainer.save_checkpoint(str(tmp_path / "a.pt"))
+    trainer.close()
+    trainer, ids = session(path, (loader(size=40, shuffle=False), "2ba"))
+    assert [b[0] for b in ids.ids] == [12, 16]
+    trainer.close()
+
+
+@pytest.mark.parametrize("kind", ["stateful loader", "stateful iterable dataset", "shuffled"])
+def test_a_run_in_batches_that_ends_with_the_epoch_can_go_on(kind: str, tmp_path: Path) -> None:
+    straight = Run(LOADERS[kind], duration="9ba")
+    Run(LOADERS[kind], duration="6ba", save=tmp_path, every="6ba")
+    resumed = Run(LOADERS[kind], duration="9ba", load=str(checkpoints(tmp_path)[-1]))
+    assert resumed.ids.ids == straight.ids.ids[6:]
+
+
 def test_without_spinning_the_epoch_starts_over(tmp_path: Path) -> None:
     straight = Run(duration="6ba", save=tmp_path, every="2ba")
     resumed = Run(duration="6ba", load=str(checkpoints(tmp_path)[0]), spin_dataloaders=False)

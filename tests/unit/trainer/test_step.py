@@ -132,6 +132,30 @@ def test_weights_follow_real_sizes() -> None:
     assert trainer.state.total_loss_dict["loss/train/total"] == pytest.approx(1.5, abs=1e-6)
 
 
+def test_a_microbatch_without_loss_tokens_weighs_nothing() -> None:
+    ids = torch.randint(0, 5, (2, 4))
+    labels = ids.clone()
+    labels[0] = -100
+    batch = {"input_ids": ids, "labels": labels}
+    model = TokenModel()
+    expected, losses = by_hand(model, [batch])
+    trainer = train(
+        model, [batch], device_train_microbatch_size=1, accumulate_train_batch_on_tokens=True
+    )
+    torch.testing.assert_close(model.embedding.weight, expected.embedding.weight)  # type: ignore[union-attr]
+    assert trainer.state.total_loss_dict["loss/train/total"] == pytest.approx(losses[0])
+
+
+def test_an_empty_batch_is_an_error() -> None:
+    with pytest.raises(ValueError, match="batch 1 of epoch 0 holds no samples"):
+        train(TinyModel(), [loader_batch(4), loader_batch(0)])
+
+
+def loader_batch(size: int) -> Any:
+    data = IdDataset(4)
+    return data.x[:size], data.y[:size], torch.arange(size)
+
+
 def test_no_loss_tokens_is_an_error() -> None:
     batch = {"input_ids": torch.zeros(2, 2, dtype=torch.long)}
     spec = DataSpec([batch], get_num_tokens_in_batch=lambda b: 0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from composer.core.types import Batch
@@ -29,7 +30,7 @@ def _split_list(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
 def _split_piece(piece: Any, size: int, count: int) -> Sequence[Any]:
     """Split one member of a batch into ``count`` pieces; plain values are repeated."""
     if isinstance(piece, torch.Tensor):
-        return piece.split(size)
+        return piece.split(size) if piece.dim() else [piece] * count
     if isinstance(piece, Mapping):
         return _split_mapping(piece, size, count)
     if isinstance(piece, _PLAIN):
@@ -207,6 +208,11 @@ class DataSpec:
         get_num_samples_in_batch: Callable[[Batch], int | float] | None = None,
         get_num_tokens_in_batch: Callable[[Batch], int | dict[str, int]] | None = None,
     ) -> None:
+        if isinstance(dataloader, TorchDataset) and not isinstance(dataloader, IterableDataset):
+            raise TypeError(
+                f"a {type(dataloader).__name__} is a dataset of samples and not a loader of "
+                f"batches; wrap it: torch.utils.data.DataLoader(dataset, batch_size=...)"
+            )
         if not isinstance(dataloader, Iterable) and not callable(
             getattr(dataloader, "__getitem__", None)
         ):

@@ -61,7 +61,7 @@ class IntervalScheduler:
         if final_events is None:
             final_events = frozenset({Event.BATCH_CHECKPOINT, Event.EPOCH_CHECKPOINT})
         self.final_events = final_events if include_end_of_training else frozenset()
-        self._last_batch = -1
+        self._reported: tuple[int, int] | None = None
         # Most calls are about an event that can never be due; callers may look here first.
         self.events = self.final_events | {self.event}
 
@@ -80,16 +80,21 @@ class IntervalScheduler:
         """
         if event not in self.events or self.interval.value <= 0:
             return False
-        batch = state.timestamp.count(TimeUnit.BATCH)
-        if event is self.event and self._crossed(state):
-            self._last_batch = int(batch)
-            return True
-        if event in self.final_events and batch != self._last_batch:
+        # One object may serve several runs, so what was reported is known by run and batch.
+        moment = (id(state), int(state.timestamp.count(TimeUnit.BATCH)))
+        if moment == self._reported:
+            return False
+        due = event is self.event and self._crossed(state)
+        if not due and event in self.final_events:
             elapsed = state.get_elapsed_duration()
-            if elapsed is not None and elapsed.value >= 1.0:
-                self._last_batch = int(batch)
-                return True
-        return False
+            due = elapsed is not None and elapsed.value >= 1.0
+        if due:
+            self._reported = moment
+        return due
+
+    def restart(self) -> None:
+        """Forget what was reported; a run does so when it starts, as its clock may have moved."""
+        self._reported = None
 
     def _crossed(self, state: State) -> bool:
         unit, step = self.interval.unit, self.interval.value

@@ -7,6 +7,7 @@ into a number then, so that logging never synchronises a device for nobody.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from composer.core.state import State
 
 __all__ = ["Logger", "LoggerDestination", "format_log_data_value"]
+
+log = logging.getLogger(__name__)
 
 
 class LoggerDestination(Callback):
@@ -162,6 +165,17 @@ class LoggerDestination(Callback):
             False
         """
         return False
+
+    def flush(self) -> None:
+        """Let go of everything reported so far: when this returns, it is durable or handed over.
+
+        A checkpoint calls this before it is published, so that what a run reported about the time
+        before a checkpoint outlives a process that is killed after it. There is nothing to do for
+        a destination that holds nothing back.
+
+        Example:
+            >>> LoggerDestination().flush()
+        """
 
 
 class Logger:
@@ -319,6 +333,22 @@ class Logger:
             False
         """
         return any(destination.can_upload_files() for destination in self.destinations)
+
+    def flush(self) -> None:
+        """Have every destination let go of what it holds; errors are logged, not raised.
+
+        Example:
+            >>> class Keep(LoggerDestination):
+            ...     def flush(self):
+            ...         print("kept")
+            >>> Logger(None, Keep()).flush()
+            kept
+        """
+        for destination in self.destinations:
+            try:
+                destination.flush()
+            except Exception:
+                log.exception("flushing %s failed", type(destination).__name__)
 
 
 def format_log_data_value(data: Any) -> str:

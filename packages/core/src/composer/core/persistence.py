@@ -47,7 +47,7 @@ def to_plain(value: Any, path: str = "state") -> Any:
     """Turn a value into plain types and tensors, or say which part cannot be.
 
     Args:
-        value: Numbers, strings, ``None``, tensors, and lists, tuples, sets and mappings of them.
+        value: Numbers, strings, ``None``, tensors, and lists, tuples and mappings of them.
             NumPy scalars and arrays, times, timestamps and enumeration members are converted.
         path: Where the value stands, for the error.
 
@@ -81,7 +81,7 @@ def to_plain(value: Any, path: str = "state") -> Any:
                 raise TypeError(f"{path} has a key {key!r} that a checkpoint cannot hold")
             plain[key] = to_plain(item, f"{path}/{key}")
         return plain
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple)):
         items = [to_plain(item, f"{path}/{i}") for i, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, enum.Enum):
@@ -577,7 +577,14 @@ def restore(
         _apply_required_algorithms(state, saved.get("algorithms") or [], how)
     for name in chosen:
         if name in saved:
-            SAVED_FIELDS[name][1](state, saved[name], how)
+            try:
+                SAVED_FIELDS[name][1](state, saved[name], how)
+            except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
+                raise ValueError(
+                    f"the checkpoint's {name!r} cannot be restored: {error!r}. It is damaged or of "
+                    f"another kind; load another checkpoint, or leave the part out with "
+                    f"load_ignore_keys=['state/{name}']"
+                ) from error
         elif name == "optimizers" and state.optimizers:
             warnings.warn(
                 "the checkpoint holds no optimizer state; the optimizer starts fresh", stacklevel=2

@@ -128,6 +128,8 @@ class State(Serializable):
     predict_timestamp: Timestamp
     # Data
     train_dataloader: Iterable[Batch] | None
+    #: What is applied to each microbatch on the device before the model sees it.
+    train_microbatch_transforms: Callable[[Batch], Batch] | None
     dataset_state: Serializable | dict[str, Any] | None
     dataset_resumption: dict[str, Any]
     #: State of schedulers that was loaded before there were any.
@@ -191,6 +193,7 @@ class State(Serializable):
         self.eval_timestamp = Timestamp()
         self.predict_timestamp = Timestamp()
         self.train_dataloader = train_dataloader
+        self.train_microbatch_transforms = None
         self.dataset_state = dataset_state
         self.dataset_resumption = dataset_resumption or {}
         self.scheduler_resumption = []

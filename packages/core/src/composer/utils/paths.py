@@ -35,6 +35,7 @@ __all__ = [
     "format_name_with_dist_and_time",
     "is_tar",
     "is_uri",
+    "matches_template",
     "parse_uri",
     "partial_format",
 ]
@@ -327,6 +328,25 @@ def ensure_folder_has_no_conflicting_files(
             f"The folder {str(folder_name)!r} holds files that this run would write again: "
             f"{', '.join(conflicts)}. Remove them, choose another folder, or allow overwriting."
         )
+
+
+def matches_template(name: str, filename: str) -> bool:
+    """Tell whether a name is one that a template can give.
+
+    Args:
+        name: The name.
+        filename: The template; see ``FORMAT_NAME_WITH_DIST_AND_TIME_TABLE``.
+
+    Returns:
+        True if it is.
+
+    Example:
+        >>> matches_template("ep1-ba20.pt", "ep{epoch}-ba{batch}.pt")
+        True
+        >>> matches_template("notes.pt", "ep{epoch}-ba{batch}.pt")
+        False
+    """
+    return _template_to_pattern(filename)[0].fullmatch(name) is not None
 
 
 def _template_to_pattern(filename: str) -> tuple[re.Pattern[str], bool]:

@@ -12,13 +12,14 @@ from composer.checkpoint.layout import IgnoreKeys
 from composer.checkpoint.save import get_save_filename, link_latest, retained, save_checkpoint
 from composer.core.callback import Callback
 from composer.core.event import Event
-from composer.core.intervals import create_interval_scheduler
+from composer.core.intervals import IntervalScheduler, create_interval_scheduler
 from composer.core.time import Time
 from composer.utils import dist
 from composer.utils.paths import (
     ensure_folder_has_no_conflicting_files,
     format_name_with_dist,
     is_uri,
+    matches_template,
 )
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class CheckpointSaver(Callback):
     """Saves checkpoints at an interval and once more at the end of training.
 
     A checkpoint is written under a temporary name, flushed to the disk and renamed; then the link
-    to the newest one moves; then those beyond the number to keep are deleted. The paths are part
-    of the saved state, so that the number to keep holds over resumption.
+    to the newest one moves; then those beyond the number to keep are deleted. The names are part
+    of the saved state, so that the number to keep holds over resumption; only files in this run's
+    own folder that bear a name of its template are ever counted or deleted.
 
     Args:
         folder: Where to save; may hold ``{run_name}``.
@@ -111,6 +113,7 @@ class CheckpointSaver(Callback):
         self.num_concurrent_uploads = num_concurrent_uploads
         self.upload_timeout_in_seconds = upload_timeout_in_seconds
         self.save_interval = create_interval_scheduler(save_interval)
+        self._where = Path(folder)
         self._saved: list[str] = []
         self._timestamps: dict[str, dict[str, Any]] = {}
 
@@ -119,12 +122,12 @@ class CheckpointSaver(Callback):
     @property
     def saved_checkpoints(self) -> list[str]:
         """Paths of the checkpoints that are kept, oldest first."""
-        return list(self._saved)
+        return [str(self._where / name) for name in self._saved]
 
     @property
     def all_saved_checkpoints_to_timestamp(self) -> dict[str, dict[str, Any]]:
         """Path of every checkpoint ever saved to the fields of its timestamp."""
-        return dict(self._timestamps)
+        return {str(self._where / name): fields for name, fields in self._timestamps.items()}
 
     # ---- events -------------------------------------------------------------------------------
 
@@ -139,7 +142,7 @@ class CheckpointSaver(Callback):
             OSError: If the folder cannot be made or written in.
         """
         del logger
-        folder = self._folder(state)
+        folder = self._where = self._folder(state)
         if dist.get_global_rank() != 0:
             return
         try:
@@ -164,6 +167,10 @@ class CheckpointSaver(Callback):
             FileExistsError: If the folder holds such files and ``overwrite`` is false.
         """
         del logger
+        if isinstance(self.save_interval, IntervalScheduler):
+            self.save_interval.restart()
+        # A checkpoint says what its run had saved; of that only what lies here is this run's.
+        self._saved = [name for name in self._saved if self._is_ours(name)]
         if not self.overwrite and dist.get_global_rank() == 0:
             ensure_folder_has_no_conflicting_files(
                 self._folder(state), self.filename, state.timestamp
@@ -204,6 +211,17 @@ class CheckpointSaver(Callback):
     def _folder(self, state: State) -> Path:
         return Path(format_name_with_dist(self.folder, state.run_name))
 
+    def _is_ours(self, name: str) -> bool:
+        """Whether a stored name is a checkpoint of this run, and not a path to somewhere else."""
+        path = self._where / name
+        leaves = Path(name).is_absolute() or ".." in Path(name).parts
+        return (
+            not leaves
+            and matches_template(name, self.filename)
+            and path.is_file()
+            and not path.is_symlink()
+        )
+
     def save(self, state: State, logger: Logger) -> str | None:
         """Save now.
 
@@ -217,15 +235,20 @@ class CheckpointSaver(Callback):
         Raises:
             OSError: If the file cannot be written; earlier checkpoints are untouched.
         """
-        folder = self._folder(state)
-        path = str(folder / get_save_filename(state, self.filename))
+        folder = self._where = self._folder(state)
+        name = get_save_filename(state, self.filename)
+        # What was reported before the checkpoint is on disk before the checkpoint is.
+        logger.flush()
         # The checkpoint lists itself, so that a run which resumes from it counts it.
         before = self._saved, self._timestamps
-        self._saved = [p for p in self._saved if p != path] + [path]
-        self._timestamps = {**self._timestamps, path: state.timestamp.state_dict()}
+        self._saved = [n for n in self._saved if n != name] + [name]
+        self._timestamps = {**self._timestamps, name: state.timestamp.state_dict()}
         try:
             written = save_checkpoint(
-                state, path, weights_only=self.weights_only, ignore_keys=self.ignore_keys
+                state,
+                str(folder / name),
+                weights_only=self.weights_only,
+                ignore_keys=self.ignore_keys,
             )
         except BaseException:
             self._saved, self._timestamps = before
@@ -244,7 +267,7 @@ class CheckpointSaver(Callback):
         self._saved, surplus = retained(self._saved, self.num_checkpoints_to_keep)
         for old in surplus:
             try:
-                Path(old).unlink()
+                (folder / old).unlink()
             except FileNotFoundError:
                 pass
             except OSError as error:
@@ -253,7 +276,7 @@ class CheckpointSaver(Callback):
     # ---- state --------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the paths and timestamps of what was saved.
+        """Return the names and timestamps of what was saved.
 
         Returns:
             Plain types.
@@ -261,7 +284,7 @@ class CheckpointSaver(Callback):
         return {"saved_checkpoints": list(self._saved), "timestamps": dict(self._timestamps)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the paths and timestamps.
+        """Restore the names and timestamps; those that are not this run's are dropped at its start.
 
         Args:
             state: What :meth:`state_dict` returned.

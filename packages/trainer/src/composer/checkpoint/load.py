@@ -75,6 +75,10 @@ def safe_torch_load(path: str | Path, map_location: str = "cpu") -> Any:
             f"program wrote it. Load an older one"
         )
     try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()  # torch maps the file and does not compare its checksums
+        if broken is not None:
+            raise zipfile.BadZipFile(f"the checksum of {broken} does not match")
         return torch.load(path, map_location=map_location, weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
@@ -131,7 +135,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"{path} has no {FORMAT!r} key: it was written by another library. Load its weights "
             f"into the model before making the trainer"
         )
-    if not isinstance(found, int) or found > FORMAT_VERSION:
+    if type(found) is not int or not 1 <= found <= FORMAT_VERSION:
         raise ValueError(
             f"{path} has checkpoint format {found!r}; this release reads up to {FORMAT_VERSION}. "
             f"Upgrade composer-trainer"

@@ -151,8 +151,15 @@ def save_checkpoint(
             return None
         path = Path(get_save_filename(state, filename))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            torch.save(contents, file)
+        try:
+            with atomic_write(path) as file:
+                torch.save(contents, file)
+        except OSError as error:
+            raise type(error)(
+                error.errno,
+                f"the checkpoint {path} could not be written ({error.strerror or error}); nothing "
+                f"that was there before is changed. Make room, or choose another save_folder",
+            ) from error
         return str(path)
 
 

@@ -386,6 +386,7 @@ def set_train_data(
     check_subset(subset_num_batches, "train_subset_num_batches")
     spec = ensure_data_spec(given)
     state.train_dataloader = spec.dataloader
+    state.train_microbatch_transforms = spec.microbatch_transforms
     state.set_dataloader(spec.dataloader, label)
     length = -1 if subset_num_batches is None else subset_num_batches
     if length != -1:

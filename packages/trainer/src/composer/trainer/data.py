@@ -111,8 +111,8 @@ class TrainData(Serializable):
         >>> from composer.devices import DeviceCPU
         >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
         >>> data = TrainData(DataSpec([1, 2, 3]), state)
-        >>> list(data.epoch(0, skip=1))
-        [2, 3]
+        >>> list(data.epoch(0))
+        [1, 2, 3]
     """
 
     spec: DataSpec
@@ -121,8 +121,13 @@ class TrainData(Serializable):
         self.spec = spec
         self.loader = spec.dataloader
         self._state = state
+        self._epoch: int | None = None
         self._epoch_start: dict[str, Any] = {}
+        # Batches of the epoch that were drawn from other data, before this was given to `fit`.
+        self._offset = 0
         self._pending: dict[str, Any] | None = None
+        self._left: EpochIterator | None = None
+        self._left_at = (0, 0)
         dataset: Any = getattr(self.loader, "dataset", None)
         workers = getattr(self.loader, "num_workers", 0)
         self._dataset = dataset
@@ -158,6 +163,10 @@ class TrainData(Serializable):
         for name, thing in (("batch_sampler", batch_sampler), ("sampler", sampler)):
             if thing is not None and _is_stateful(thing):
                 found[name] = thing
+        if self._stateful_loader:
+            found["the loader itself"] = loader
+        elif self._stateful_dataset:
+            found["the dataset itself"] = self._dataset
         return found
 
     def _snapshot(self) -> dict[str, Any]:
@@ -185,6 +194,7 @@ class TrainData(Serializable):
         at_edge = int(timestamp.batch_in_epoch) == 0
         saved: dict[str, Any] = {
             "epoch_start": self._snapshot() if at_edge else self._epoch_start,
+            "offset": 0 if at_edge else self._offset,
         }
         if self._stateful_loader:
             saved["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
@@ -206,32 +216,85 @@ class TrainData(Serializable):
 
     # ---- iterating ----------------------------------------------------------------------------
 
-    def epoch(self, epoch: int, *, skip: int = 0) -> EpochIterator:
-        """Return an iterator over an epoch's batches.
+    def epoch(self, epoch: int) -> EpochIterator:
+        """Return an iterator over a whole epoch's batches.
 
         Args:
             epoch: The epoch, which decides the order.
-            skip: Batches that were trained on already.
 
         Returns:
-            The iterator; random streams are as they were before the call.
-
-        Raises:
-            RuntimeError: If the loader has fewer batches than are to be skipped.
+            The iterator.
         """
         pending, self._pending = self._pending, None
-        self._set_epoch(epoch)
         if pending is not None:
             self._put_back(pending.get("epoch_start", {}))
+        self._begin(epoch, offset=0)
+        if pending is not None:
+            self._apply_own_state(pending)
+        return EpochIterator(self.loader, self._seed(epoch))
+
+    def enter(self, epoch: int, done: int) -> EpochIterator:
+        """Return an iterator over the rest of an epoch that was started.
+
+        Args:
+            epoch: The epoch.
+            done: Its batches that were trained on already.
+
+        Returns:
+            The iterator; random streams are as they were before the call. Only what was drawn from
+            this very data is passed over: data that is new starts at its beginning.
+
+        Raises:
+            RuntimeError: If the loader has fewer batches than are to be passed over.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            return self._come_back(epoch, done, pending)
+        if self._left is not None and self._left_at == (epoch, done):
+            return self._left
+        if self._epoch != epoch:
+            self._begin(epoch, offset=done)
+            return EpochIterator(self.loader, self._seed(epoch))
+        if not is_reiterable(self.loader):
+            return EpochIterator(self.loader, self._seed(epoch))
+        # An error ended the last call of `fit`: the epoch is gone over again up to this place.
+        return self._come_back(
+            epoch, done, {"epoch_start": self._epoch_start, "offset": self._offset}
+        )
+
+    def leave(self, batches: EpochIterator, epoch: int, done: int) -> None:
+        """Keep the iterator of an epoch that a call of ``fit`` ended in, for the next call.
+
+        Args:
+            batches: The iterator.
+            epoch: The epoch.
+            done: Its batches that were trained on.
+        """
+        self._left, self._left_at = batches, (epoch, done)
+
+    def _seed(self, epoch: int) -> int:
+        return derived_seed(self._state.seed, "order of epoch", epoch)
+
+    def _begin(self, epoch: int, *, offset: int) -> None:
+        self._left = None
+        self._epoch, self._offset = epoch, offset
+        self._set_epoch(epoch)
         self._epoch_start = self._snapshot()
-        continues = self._apply_own_state(pending)
-        seed = derived_seed(self._state.seed, "order of epoch", epoch)
-        if not skip:
-            return EpochIterator(self.loader, seed)
+
+    def _come_back(self, epoch: int, done: int, position: dict[str, Any]) -> EpochIterator:
+        self._put_back(position.get("epoch_start", {}))
+        self._begin(epoch, offset=int(position.get("offset", 0)))
+        continues = self._apply_own_state(position)
+        if getattr(self.loader, "persistent_workers", False):
+            log.warning(
+                "the loader has persistent workers, whose random streams go on from epoch to "
+                "epoch and cannot be put back; items that draw random numbers will differ"
+            )
+        seed = self._seed(epoch)
         with host_streams(seed):
             iterator = iter(self.loader)
             if not continues:
-                self._advance(iterator, skip, epoch)
+                self._advance(iterator, done - self._offset, epoch)
         return EpochIterator(self.loader, seed, iterator)
 
     def _set_epoch(self, epoch: int) -> None:

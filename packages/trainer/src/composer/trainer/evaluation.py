@@ -5,7 +5,6 @@ Nothing of an evaluation is kept for resumption: an evaluation is whole or it di
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import torch
 
 from composer.core.evaluator import Evaluator
 from composer.core.event import Event
+from composer.core.intervals import IntervalScheduler
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
 from composer.trainer.data import derived_seed, host_streams
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from composer.core.types import Batch
 
 __all__ = ["EvalLoop", "evaluating", "limited", "loader_in_use"]
-
-log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -130,6 +128,12 @@ class EvalLoop:
         self._engine = engine
         self._logger = logger
 
+    def restart(self) -> None:
+        """Let every interval start over; a run does so when it starts."""
+        for evaluator in self._state.evaluators:
+            if isinstance(evaluator.eval_interval, IntervalScheduler):
+                evaluator.eval_interval.restart()
+
     def run_due(self, event: Event) -> bool:
         """Run the state's evaluators that are due at an event.
 
@@ -196,12 +200,16 @@ class EvalLoop:
             context = autocast_factory(state.precision, state.device.torch_type)
             for batch in limited(spec.dataloader, None if limit == -1 else limit):
                 self._run_batch(evaluator, model, metrics, batch, context)
+            if int(state.eval_timestamp.batch) == 0:
+                raise ValueError(
+                    f"the evaluation set {label!r} yielded no batches, so its metrics would say "
+                    f"nothing; check that its data is not empty, and that it is a loader that can "
+                    f"be passed over again and not an iterator"
+                )
             if metrics:
                 step = int(state.timestamp.batch)
                 self._logger.log_metrics(computed(label, metrics), step=step)
             engine.run_event(Event.EVAL_END)
-        if int(state.eval_timestamp.batch) == 0:
-            log.warning("the evaluation set %r yielded no batches; its metrics say nothing", label)
 
     def _set_epoch(self, dataloader: Any) -> None:
         """A distributed sampler gets the batch counter, so that shuffled sets differ in time."""

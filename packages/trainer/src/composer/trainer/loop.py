@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -80,13 +81,16 @@ class TrainLoop:
         state, run_event = self._state, self._engine.run_event
         run_event(Event.FIT_START)
         state.model.train()
+        self._evaluation.restart()
         if not self._done():
             self._clock.restart()
             batches = self._enter()
             while True:
-                completed = self._run_epoch(batches)
-                if completed:
+                if self._run_epoch(batches):
                     self._finish_epoch()
+                else:
+                    timestamp = state.timestamp
+                    self._data.leave(batches, int(timestamp.epoch), int(timestamp.batch_in_epoch))
                 if self._done():
                     break
                 batches = self._start_epoch()
@@ -104,7 +108,8 @@ class TrainLoop:
             if int(state.timestamp.epoch_in_iteration) == 0:
                 self._engine.run_event(Event.ITERATION_START)
             return self._start_epoch()
-        batches = self._data.epoch(int(state.timestamp.epoch), skip=skip if self._spin else 0)
+        epoch = int(state.timestamp.epoch)
+        batches = self._data.enter(epoch, skip) if self._spin else self._data.epoch(epoch)
         self._restore_random_state()
         return batches
 
@@ -142,6 +147,7 @@ class TrainLoop:
         limit = self._limit()
         source: Iterator[Any] = batches
         transforms, count_samples = spec.batch_transforms, spec.get_num_samples_in_batch
+        ended = False
         while True:
             run_event(_BEFORE_DATALOADER)
             if limit is not None and int(state.timestamp.batch_in_epoch) >= limit:
@@ -151,9 +157,15 @@ class TrainLoop:
             except StopIteration:
                 break
             source = batches.rest
+            if ended:
+                # The loader holds more than its length says, so the epoch is not over.
+                batches.rest = itertools.chain([batch], source)
+                return False
             if transforms is not None:
                 batch = transforms(batch)
             samples = count_samples(batch)
+            if not samples:
+                self._refuse_empty_batch(samples)
             tokens = spec.get_num_tokens_in_batch(batch)
             if self._needs_tokens and not tokens:
                 self._refuse_uncounted_tokens()
@@ -165,7 +177,9 @@ class TrainLoop:
             else:
                 self._train_batch(samples, samples, tokens)
             if self._done():
-                return self._at_epoch_end(limit)
+                if not self._at_epoch_end(limit):
+                    return False
+                ended = True  # one more draw lets the loader notice its end
         if state.timestamp.batch_in_epoch.value == 0:
             self._refuse_empty_epoch()
         return True
@@ -186,6 +200,13 @@ class TrainLoop:
         raise ValueError(
             f"the train dataloader yielded no batches in epoch {epoch}; check that its dataset is "
             f"not empty, and that `drop_last` does not drop all of it"
+        )
+
+    def _refuse_empty_batch(self, samples: Any) -> None:
+        raise ValueError(
+            f"batch {int(self._state.timestamp.batch_in_epoch)} of epoch "
+            f"{int(self._state.timestamp.epoch)} holds no samples (their number was given as "
+            f"{samples!r}); leave empty batches out, or correct `get_num_samples_in_batch`"
         )
 
     def _refuse_uncounted_tokens(self) -> None:

@@ -7,6 +7,8 @@ here, so that the rest of the trainer meets exact types and no contradictions.
 from __future__ import annotations
 
 import dataclasses
+import math
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,23 +17,30 @@ from typing import Any
 import torch
 
 from composer.checkpoint.layout import IgnoreKeys
+from composer.core.data_spec import DataSpec
 from composer.core.event import Event
 from composer.core.model import ComposerModel
 from composer.core.state import State
 from composer.core.time import Time, TimeUnit
+from composer.core.timestamp import Timestamp
 from composer.utils import dist
 from composer.utils.compression import is_compressed_pt
 from composer.utils.iteration import ensure_tuple
-from composer.utils.paths import is_tar
+from composer.utils.paths import format_name_with_dist_and_time, is_tar
+from composer.utils.reproducibility import MAX_SEED
 
 __all__ = [
     "LoadOptions",
     "SaveOptions",
+    "as_list",
     "check_epoch_length",
+    "check_labels",
     "check_later_features",
     "check_microbatch_size",
     "check_model",
     "check_optimizers",
+    "check_ratio",
+    "check_seed",
     "check_subset",
     "parse_duration",
     "warn_large_microbatch",
@@ -184,6 +193,70 @@ def check_microbatch_size(
     return size
 
 
+def check_ratio(ratio: float) -> None:
+    """Refuse a scale schedule ratio that is not a positive number.
+
+    Args:
+        ratio: The ratio.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    known = isinstance(ratio, (int, float)) and not isinstance(ratio, bool)
+    if not known or not math.isfinite(ratio) or ratio <= 0:
+        raise ValueError(f"scale_schedule_ratio must be a positive number, not {ratio!r}")
+
+
+def check_seed(seed: Any) -> int | None:
+    """Turn what a user gave as a seed into an int.
+
+    Args:
+        seed: A whole number of any kind, or ``None``.
+
+    Returns:
+        The seed, or ``None``.
+
+    Raises:
+        TypeError: If it is not a whole number.
+        ValueError: If it is out of range.
+    """
+    if seed is None:
+        return None
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed must be a whole number, not {seed!r}") from None
+    if not 0 <= number <= MAX_SEED:
+        raise ValueError(f"seed={number} must lie between 0 and {MAX_SEED}")
+    return number
+
+
+def check_labels(state: State, spec: DataSpec) -> None:
+    """Refuse evaluation sets that would meet the training data.
+
+    Args:
+        state: The state of the run.
+        spec: The training data.
+
+    Raises:
+        ValueError: If a label is that of the training data, whose metrics it would overwrite, or a
+            set shares a loader with persistent workers, whose one iterator serves both.
+    """
+    for evaluator in state.evaluators:
+        if state.train_metrics and evaluator.label == state.dataloader_label:
+            raise ValueError(
+                f"an evaluation set and the training data are both labelled {evaluator.label!r}, "
+                f"so their metrics would meet; give the set another label"
+            )
+        shared = evaluator.dataloader.dataloader is spec.dataloader
+        if shared and getattr(spec.dataloader, "persistent_workers", False):
+            raise ValueError(
+                f"the evaluation set {evaluator.label!r} and the training data are one DataLoader "
+                f"with persistent_workers=True, which has a single iterator, so that evaluating "
+                f"would lose training data; make two loaders"
+            )
+
+
 def warn_large_microbatch(size: Any, batch_size: Any) -> None:
     """Warn about a microbatch that no batch can fill.
 
@@ -280,6 +353,27 @@ def check_later_features(
         raise NotImplementedError("precision_config comes with precision='amp_fp8'")
 
 
+def _check_template(argument: str, template: str) -> None:
+    if not template:
+        raise ValueError(f"{argument} must be a name such as 'ep{{epoch}}-ba{{batch}}.pt', not ''")
+    try:
+        format_name_with_dist_and_time(template, "run", Timestamp())
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"{argument}={template!r} is not a name template: {error}") from None
+
+
+def as_list(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Turn one string or several into a tuple, so that a string is not taken for its letters.
+
+    Args:
+        value: A string, a sequence of strings, or ``None``.
+
+    Returns:
+        The strings.
+    """
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
 @dataclass(frozen=True)
 class SaveOptions:
     """Where, when and what to save.
@@ -314,6 +408,17 @@ class SaveOptions:
     def __post_init__(self) -> None:
         if self.folder is not None:
             object.__setattr__(self, "folder", str(self.folder))
+        for argument, name in (
+            ("save_filename", self.filename),
+            ("save_latest_filename", self.latest_filename),
+        ):
+            if name is not None:
+                _check_template(argument, name)
+        if self.filename == self.latest_filename:
+            raise ValueError(
+                f"save_filename and save_latest_filename are both {self.filename!r}; the link to "
+                f"the newest checkpoint needs a name of its own"
+            )
         if is_compressed_pt(self.filename) or is_tar(self.filename):
             raise NotImplementedError(
                 f"save_filename={self.filename!r}: compressed checkpoints come with the exact "

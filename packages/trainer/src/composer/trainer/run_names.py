@@ -34,12 +34,20 @@ def run_name(given: str | None) -> tuple[str, bool]:
         The name, the same on every rank, and whether the user chose it, also by the environment
         variables ``COMPOSER_RUN_NAME`` or ``RUN_NAME``.
 
+    Raises:
+        ValueError: If the name holds braces.
+
     Example:
         >>> run_name("mine")
         ('mine', True)
     """
     chosen = given or os.environ.get("COMPOSER_RUN_NAME") or os.environ.get("RUN_NAME")
     if chosen:
+        if not isinstance(chosen, str) or "{" in chosen or "}" in chosen:
+            raise ValueError(
+                f"run_name={chosen!r} must be a string without braces, since it is filled into "
+                f"name templates"
+            )
         return chosen, True
     # Words from the system's own source: the user's random streams are not touched.
     pick = random.SystemRandom().choice

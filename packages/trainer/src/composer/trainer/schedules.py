@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from composer.core.time import Time
 from composer.optim.scheduler import compile_composer_scheduler, scale_pytorch_scheduler
@@ -59,7 +59,8 @@ class Schedules:
             every epoch if any scheduler is torch's, else at every batch.
 
     Raises:
-        ValueError: If a ratio is given without schedulers, or there is not one optimizer.
+        ValueError: If a scheduler drives another optimizer, steps by a metric, or does not fit the
+            run.
     """
 
     def __init__(
@@ -76,6 +77,11 @@ class Schedules:
         compiled: list[LRScheduler] = []
         any_torch = False
         for scheduler in given:
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ValueError(
+                    "ReduceLROnPlateau steps by a metric, which the trainer does not hand to "
+                    "schedulers; use another schedule, or step it in a callback at EVAL_END"
+                )
             if isinstance(scheduler, LRScheduler):
                 any_torch = True
                 self._check_optimizer(scheduler)

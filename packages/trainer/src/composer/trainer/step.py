@@ -211,6 +211,8 @@ class TrainStep:
         if self._metrics.active:
             self._metrics.reset()
         for piece, weight in zip(pieces, weights, strict=True):
+            if weight == 0.0:
+                continue  # no token of it carries loss: its mean would be that of nothing
             self._train_piece(piece, weight, losses)
         self._state.batch = batch
         if self._scaler is not None:

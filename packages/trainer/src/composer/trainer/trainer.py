@@ -36,11 +36,15 @@ from composer.trainer.options import (
     Interval,
     LoadOptions,
     SaveOptions,
+    as_list,
     check_epoch_length,
+    check_labels,
     check_later_features,
     check_microbatch_size,
     check_model,
     check_optimizers,
+    check_ratio,
+    check_seed,
     check_subset,
     parse_duration,
     warn_large_microbatch,
@@ -53,7 +57,6 @@ from composer.trainer.step import TrainStep
 from composer.utils import dist
 from composer.utils.hparams import extract_hparams
 from composer.utils.reproducibility import (
-    MAX_SEED,
     configure_deterministic_mode,
     get_random_seed,
     load_rng_state,
@@ -260,8 +263,7 @@ class Trainer:
             ddp_sync_strategy=ddp_sync_strategy,
         )
         duration = parse_duration(max_duration, "max_duration")
-        if scale_schedule_ratio <= 0:
-            raise ValueError(f"scale_schedule_ratio must be positive, not {scale_schedule_ratio}")
+        check_ratio(scale_schedule_ratio)
         if scale_schedule_ratio != 1.0 and schedulers is None:
             raise ValueError("scale_schedule_ratio needs schedulers")
         name, name_given = name_run(run_name)
@@ -272,7 +274,7 @@ class Trainer:
             overwrite=save_overwrite or autoresume,
             interval=save_interval,
             weights_only=save_weights_only,
-            ignore_keys=save_ignore_keys,
+            ignore_keys=_ignored(save_ignore_keys),
             num_checkpoints_to_keep=save_num_checkpoints_to_keep,
         )
         loading = LoadOptions(
@@ -281,9 +283,9 @@ class Trainer:
             weights_only=load_weights_only,
             strict_model_weights=load_strict_model_weights,
             progress_bar=load_progress_bar,
-            ignore_keys=load_ignore_keys,
-            exclude_algorithms=tuple(load_exclude_algorithms or ()),
-            overrides=tuple(load_overrides),
+            ignore_keys=_ignored(load_ignore_keys),
+            exclude_algorithms=as_list(load_exclude_algorithms),
+            overrides=as_list(load_overrides),
             autoresume=autoresume,
         )
         loading.check(saving, run_name_given=name_given)
@@ -295,8 +297,7 @@ class Trainer:
         precision = ensure_precision(precision)
         validate_precision(precision, self._device)
         assemble.say_slow_precision(precision, self._device)
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise ValueError(f"seed={seed} must lie between 0 and {MAX_SEED}")
+        seed = check_seed(seed)
         seed_given = seed is not None
         seeds = [get_random_seed() if seed is None else seed]
         dist.broadcast_object_list(seeds)
@@ -478,6 +479,7 @@ class Trainer:
                 contradict each other.
         """
         state = self.state
+        check_ratio(scale_schedule_ratio)
         if scale_schedule_ratio != 1.0 and schedulers is None:
             raise ValueError("scale_schedule_ratio needs schedulers")
         if step_schedulers_every_batch is not None and schedulers is None:
@@ -527,9 +529,13 @@ class Trainer:
             state.evaluators = assemble.evaluators(
                 state,
                 eval_dataloader,
-                interval=eval_interval,
-                subset_num_batches=eval_subset_num_batches,
+                # What this call does not say is as the trainer was told.
+                interval=self._eval_settings[0] if eval_interval == 1 else eval_interval,
+                subset_num_batches=self._eval_settings[1]
+                if eval_subset_num_batches == -1
+                else eval_subset_num_batches,
             )
+        check_labels(state, data.spec)
         if precision is not None:
             self._set_precision(precision)
         loop = TrainLoop(
@@ -611,6 +617,8 @@ class Trainer:
 
     def _set_precision(self, precision: str | Precision) -> None:
         precision = ensure_precision(precision)
+        if precision is self.state.precision:
+            return  # the loss scale found so far is kept
         validate_precision(precision, self._device)
         assemble.say_slow_precision(precision, self._device)
         self.state.precision = precision
@@ -651,7 +659,7 @@ class Trainer:
                 state,
                 eval_dataloader,
                 interval=self._eval_settings[0],
-                subset_num_batches=-1,
+                subset_num_batches=self._eval_settings[1],
             )
             replaced = {e.label for e in chosen} & {e.label for e in known}
             if replaced:
@@ -762,6 +770,10 @@ class Trainer:
         """Close loggers and callbacks; called at the end of the process if it was not before."""
         self.engine.close()
         dist.barrier()
+
+
+def _ignored(keys: Any) -> Any:
+    return keys if keys is None or callable(keys) else as_list(keys)
 
 
 def _unwrap_compiled(model: Any) -> tuple[Any, Any]:
