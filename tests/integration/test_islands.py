@@ -19,7 +19,6 @@ from packaging.requirements import Requirement
 
 from composer_testing.repository import portions, pyprojects
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -129,6 +129,281 @@ def test_no_listener_for_every_step_beyond_need(kind: type[LoggerDestination]) -
         assert getattr(kind, name) is getattr(Callback, name)
 
 
+# ---- what must not hurt a run -------------------------------------------------------------------
+
+
+class FullDisk(io.StringIO):
+    """Takes nothing."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+class NoReader(io.StringIO):
+    """A pipe whose other end is gone, which shows when it is flushed."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+class Closed(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.close()
+
+
+class Own:
+    """A user's own stream with an error of its own."""
+
+    def write(self, text: str) -> int:
+        raise RuntimeError("the socket is gone")
+
+
+def on_terminal(kind: type) -> Any:
+    return type("Terminal", (kind,), {"isatty": lambda self: True})()
+
+
+def whole_run(logger: LoggerDestination, clock: Clock) -> None:
+    run = Run(logger)
+    run.logger.log_hyperparameters({"lr": 0.1})
+    run.start()
+    for _ in range(4):
+        clock.now += 60.0
+        run.batch()
+        run.logger.log_traces({"t": 1})
+        run.logger.log_table(["a"], [[1]])
+    run.end_epoch()
+    run.evaluate()
+    run.logger.flush()
+    run.fire("fit_end")
+    run.fire("fit_start")
+    run.batch()
+    run.fire("fit_end")
+    run.destination.close(run.state, run.logger)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize(
+    ("stream", "error"),
+    [
+        (FullDisk, "OSError: [Errno 28] No space left on device"),
+        (NoReader, "BrokenPipeError: [Errno 32] Broken pipe"),
+        (Closed, "ValueError: I/O operation on closed file"),
+        (Own, "RuntimeError: the socket is gone"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ConsoleLogger, ProgressBarLogger])
+def test_a_stream_that_fails_warns_once(
+    kind: Any,
+    stream: Any,
+    error: str,
+    terminal: bool,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = on_terminal(stream) if terminal else stream()
+    whole_run(kind(stream=broken, log_traces=True), clock)
+    warned = [record.getMessage() for record in caplog.records]
+    assert warned == [f"{kind.__name__} shows nothing more, since its stream failed: {error}"]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("kind", [ConsoleLogger, ProgressBarLogger])
+def test_a_stream_closed_during_the_run(
+    kind: Any, terminal: bool, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Terminal() if terminal else io.StringIO()
+    run = Run(kind(stream=stream)).start()
+    run.batch()
+    stream.close()
+    for _ in range(3):
+        clock.now += 60.0
+        run.batch()
+    run.end_epoch()
+    run.evaluate()
+    run.fire("fit_end")
+    run.destination.close(run.state, run.logger)
+    assert len(caplog.records) == 1
+    assert "closed file" in caplog.text
+
+
+def test_a_failed_stream_costs_no_fetching(clock: Clock) -> None:
+    fetched: list[int] = []
+
+    class OnDevice(torch.Tensor):
+        def item(self) -> Any:
+            fetched.append(1)
+            return super().item()
+
+        def __float__(self) -> float:
+            fetched.append(1)
+            return super().__float__()
+
+    loggers: list[LoggerDestination] = [
+        ConsoleLogger(stream=FullDisk()),
+        ProgressBarLogger(stream=FullDisk()),
+    ]
+    for logger in loggers:
+        run = Run(logger).start()
+        run.batch()
+        for _ in range(3):
+            clock.now += 60.0
+            run.batch(torch.tensor(1.0).as_subclass(OnDevice))
+        run.fire("fit_end")
+    assert not fetched
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("kind", [ConsoleLogger, ProgressBarLogger])
+def test_a_stream_of_few_characters(
+    kind: Any, terminal: bool, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", line_buffering=True)
+    if terminal:
+        stream.isatty = lambda: True  # type: ignore[method-assign]
+    run = Run(kind(stream=stream)).start()
+    run.batch()
+    run.evaluate("tr\u00e4in")
+    run.fire("fit_end")
+    run.destination.close(run.state, run.logger)
+    stream.flush()
+    text = raw.getvalue().decode("ascii")
+    assert "tr?in" in text
+    assert "loss" in text
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", [ConsoleLogger, ProgressBarLogger])
+def test_a_program_without_standard_streams(
+    kind: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    logger = kind(log_traces=True)
+    whole_run(logger, clock)
+    assert logger.stream is None
+    assert not caplog.records
+
+
+def test_console_speaks_again_on_another_stream(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = ConsoleLogger()
+    run = Run(logger).start()
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    run.batch()
+    later = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", later)
+    run.batch()
+    assert "loss/train/total" in later.getvalue()
+    assert len(caplog.records) == 1
+
+
+class Unwilling:
+    """A value that can be turned into nothing."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __float__ = __deepcopy__ = __str__  # type: ignore[assignment]
+
+
+def odd_values() -> dict[Any, Any]:
+    circle: dict[str, Any] = {}
+    circle["self"] = circle
+    return {
+        "loss/none": None,
+        "loss/text": "0.5",
+        "loss/dict": {"a": 1, (1, 2): None},
+        "loss/list": [1.0, None, float("nan")],
+        "loss/array": np.array(0.5),
+        "loss/arrays": np.ones((2, 2)),
+        "loss/tensor": torch.ones(3),
+        "loss/empty": torch.ones(0),
+        "loss/meta": torch.ones((), device="meta"),
+        "loss/sparse": torch.ones(1).to_sparse(),
+        "loss/complex": 1 + 2j,
+        "loss/big": 10**400,
+        "loss/bigger": 10**5000,
+        "loss/bytes": b"a",
+        "loss/generator": (n for n in (1, 2)),
+        "loss/circle": circle,
+        "loss/unwilling": Unwilling(),
+        3: 1.0,
+        ("a", "b"): 2.0,
+        None: 3.0,
+    }
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("kind", [ConsoleLogger, ProgressBarLogger])
+def test_odd_values_are_shown_somehow(kind: Any, terminal: bool, clock: Clock) -> None:
+    stream = Terminal() if terminal else io.StringIO()
+    run = Run(kind(stream=stream, log_traces=True))
+    run.logger.log_hyperparameters(odd_values())
+    run.start()
+    run.logger.log_metrics(odd_values())
+    run.batch(0.125)
+    run.logger.log_traces(odd_values())
+    for name, value in odd_values().items():
+        run.logger.log_table([name], [[value]])
+    run.fire("fit_end")
+    run.destination.close(run.state, run.logger)
+    text = stream.getvalue()
+    for expected in ("none", '"0.5"', '"a": 1', "[1.0000, None, nan]", "<Unwilling>", "0.125"):
+        assert expected in text
+
+
+@pytest.mark.parametrize("name", list(odd_values()), ids=lambda name: str(name).replace("/", "-"))
+def test_odd_values_are_written_as_json(name: Any, tmp_path: Path) -> None:
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"), capture_stdout=False, capture_stderr=False)
+    run = Run(logger).start()
+    values = {name: odd_values()[name]}
+    run.logger.log_metrics({**values, "good": 0.5})
+    run.logger.log_hyperparameters(dict(values))
+    run.logger.log_traces(dict(values))
+    run.logger.log_table([name], [[values[name]]])
+    logger.close(run.state, run.logger)
+    lines = read(Path(logger.filename))
+    assert len(lines) == 4
+    assert len(payload(lines[0])) == 2
+    assert payload(lines[0])["good"] in (0.5, "0.5000")
+
+
+def test_odd_values_are_kept(tmp_path: Path) -> None:
+    logger = InMemoryLogger()
+    for _ in range(2):
+        logger.log_metrics(odd_values(), step=0)
+    logger.log_metrics({"loss/tensor": 1.0, "loss/list": {}}, step=0)
+    assert logger.most_recent_values["loss/none"] is None
+    assert logger.data["loss/dict"][0][1] == {"a": 1, (1, 2): None}
+    for name in odd_values():
+        series = logger.get_timeseries(name)
+        assert len(series["batch"]) == len(series[name]) == len(logger.data[name])
+    logger.log_table(["a", ("b", "c")], [[None, Unwilling()]])
+    assert json.loads(logger.tables["Table"]) == {
+        "columns": ["a", ["b", "c"]],
+        "data": [[None, "<Unwilling>"]],
+    }
+
+
+def test_flush_goes_to_all_and_errors_stay(caplog: pytest.LogCaptureFixture) -> None:
+    flushed = []
+
+    class Good(LoggerDestination):
+        def flush(self) -> None:
+            flushed.append(self)
+
+    class Bad(LoggerDestination):
+        def flush(self) -> None:
+            raise OSError("down")
+
+    good = Good()
+    Logger(make_state(), [LoggerDestination(), Bad(), good, InMemoryLogger()]).flush()
+    assert flushed == [good]
+    assert "flushing Bad failed" in caplog.text
+
+
 # ---- in memory ----------------------------------------------------------------------------------
 
 
@@ -445,15 +720,91 @@ def test_file_of_a_resumed_run_has_each_batch_once(
     second.state.timestamp = Timestamp(batch=8, batch_in_epoch=8)
     with caplog.at_level(logging.WARNING, "composer.loggers.file"):
         second.fire("after_load")
-    assert "goes on at batch 8: 4 lines" in caplog.text
+    assert "goes on at batch 8: 5 lines" in caplog.text
     second.fire("fit_start")
     for _ in range(8):
         second.batch(2.0)
     second.destination.close(second.state, second.logger)
     lines = read(path)
     batches = [int(line.partition("batch=")[2].partition("]")[0]) for line in lines]
-    assert batches == [*range(9), *range(8, 16)]
-    assert [payload(line)["loss/train/total"] for line in lines] == [1.0] * 9 + [2.0] * 8
+    assert batches == [*range(16)]
+    assert [payload(line)["loss/train/total"] for line in lines] == [1.0] * 8 + [2.0] * 8
+
+
+def after_clock_moved(run: Run) -> None:
+    """What callbacks and evaluation report between a batch and its checkpoint."""
+    run.logger.log_metrics({"lr-SGD/group0": 0.1})
+    run.logger.log_metrics({"metrics/eval/Accuracy": 0.5})
+
+
+@pytest.mark.parametrize(
+    "lost", ["nothing", "state", "bytes", "other content"], ids=lambda lost: f"without {lost}"
+)
+@pytest.mark.parametrize("at", [1, 3])
+def test_file_resumes_right_behind_the_checkpoint(
+    tmp_path: Path, streams: Any, lost: str, at: int
+) -> None:
+    def make() -> FileLogger:
+        return FileLogger(
+            str(tmp_path / "rank{rank}.txt"), capture_stderr=False, capture_stdout=False
+        )
+
+    first = Run(make()).start()
+    saved: dict[str, Any] = {}
+    path = tmp_path / "rank0.txt"
+    for batch in range(1, 6):
+        first.batch(float(batch))
+        after_clock_moved(first)
+        if batch == at:
+            saved = first.destination.state_dict()
+            # It is on disk when the checkpoint is; a process that is killed now loses nothing.
+            before = path.read_bytes()
+            assert before.count(b"\n") == 3 * at
+            assert saved["offset"] == len(before)
+    first.destination.close(first.state, first.logger)
+    if lost == "state":
+        saved = {}
+    elif lost == "bytes":
+        saved["offset"] += 100_000
+    elif lost == "other content":
+        saved["offset"] -= 1
+    second = Run(make())
+    second.fire("init")
+    second.destination.load_state_dict(saved)
+    second.state.timestamp = Timestamp(batch=at, batch_in_epoch=at)
+    second.fire("after_load")
+    assert path.read_bytes() == before
+    second.fire("fit_start")
+    second.batch(0.0)
+    second.destination.close(second.state, second.logger)
+    added = path.read_bytes().removeprefix(before).decode()
+    assert added.startswith(f"[metric][batch={at}]: ")
+
+
+def test_file_has_no_state_before_the_run(tmp_path: Path, streams: Any) -> None:
+    # Else a run that resumes with a new logger is told that the checkpoint lacks its state.
+    run = Run(FileLogger(str(tmp_path / "r{rank}.txt")))
+    run.fire("init")
+    run.logger.log_hyperparameters({"a": 1})
+    assert run.destination.state_dict() == {}
+    run.fire("after_load")
+    assert run.destination.state_dict().keys() == {"offset", "tail"}
+    run.destination.close(run.state, run.logger)
+    assert run.destination.state_dict() == {}
+
+
+def test_file_resumes_at_a_checkpoint_of_batch_zero(tmp_path: Path, streams: Any) -> None:
+    template = str(tmp_path / "r{rank}.txt")
+    first = Run(FileLogger(template)).start()
+    saved = first.destination.state_dict()
+    first.batch()
+    first.destination.close(first.state, first.logger)
+    second = Run(FileLogger(template))
+    second.fire("init")
+    second.destination.load_state_dict(saved)
+    second.fire("after_load")
+    second.destination.close(second.state, second.logger)
+    assert read(tmp_path / "r0.txt") == []
 
 
 def test_file_puts_the_streams_back_in_any_order(tmp_path: Path) -> None:
@@ -548,6 +899,100 @@ def test_file_lines_arrive_within_about_a_second(
     logger.close(run.state, run.logger)
 
 
+@pytest.mark.parametrize("buffer_size", [1, 100_000])
+def test_file_holds_all_lines_after_flush(
+    tmp_path: Path, clock: Clock, streams: Any, buffer_size: int
+) -> None:
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"), buffer_size=buffer_size)
+    run = Run(logger).start()
+    for _ in range(3):
+        run.batch()
+    run.logger.log_traces({"t": 1})
+    assert read(Path(logger.filename)) == []
+    run.logger.flush()
+    marks = [line.partition(": ")[0] for line in read(Path(logger.filename))]
+    assert marks == [*(f"[metric][batch={n}]" for n in range(3)), "[trace][batch=3]"]
+    logger.close(run.state, run.logger)
+
+
+def test_file_survives_a_full_disk(
+    tmp_path: Path, streams: Any, caplog: pytest.LogCaptureFixture, capsys: Any
+) -> None:
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"), flush_interval=1)
+    run = Run(logger).start()
+    run.batch()
+    assert logger.file is not None
+    logger.file.close()
+    logger.file = FullDisk()  # type: ignore[assignment]
+    for _ in range(4):
+        run.batch()
+        print("still heard")
+        run.logger.log_table(["a"], [[1]])
+    run.logger.flush()
+    assert logger.state_dict() == {}
+    run.end_epoch()
+    run.fire("fit_end")
+    run.fire("fit_start")
+    assert not logger._queue
+    logger.close(run.state, run.logger)
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "No space left on device" in caplog.text
+    assert capsys.readouterr().out.count("still heard") == 4
+    assert len(read(Path(logger.filename))) == 1
+
+
+def test_file_survives_an_upload_that_fails(
+    tmp_path: Path, streams: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Down(Uploads):
+        def upload_file(self, *args: Any, **kwargs: Any) -> None:
+            raise ConnectionError("the store is down")
+
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"), flush_interval=1)
+    run = Run(logger)
+    run.logger = Logger(run.state, [logger, Down()])
+    run.start()
+    for _ in range(3):
+        run.batch()
+    logger.close(run.state, run.logger)
+    assert caplog.text.count("the store is down") == 1
+    assert len(read(Path(logger.filename))) == 3
+
+
+def test_file_takes_text_that_is_no_unicode(tmp_path: Path, streams: Any) -> None:
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"))
+    run = Run(logger).start()
+    logger.write("[note]: ", "tr\udce4in")
+    logger.close(run.state, run.logger)
+    assert read(Path(logger.filename)) == ["[note]: tr\\udce4in"]
+
+
+def test_file_without_standard_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"), capture_stderr=False)
+    run = Run(logger).start()
+    run.batch()
+    logger.close(run.state, run.logger)
+    assert "sys.stdout is not captured" in caplog.text
+    assert len(read(Path(logger.filename))) == 1
+
+
+def test_file_line_printed_by_a_value_that_is_written(tmp_path: Path, capsys: Any) -> None:
+    class Loud:
+        def __str__(self) -> str:
+            print("loud")
+            return "value"
+
+    logger = FileLogger(str(tmp_path / "r{rank}.txt"), capture_stderr=False)
+    run = Run(logger).start()
+    run.logger.log_metrics({"a": Loud()})
+    run.logger.flush()
+    logger.close(run.state, run.logger)
+    assert read(Path(logger.filename)) == ['[metric][batch=0]: {"a": "value"}', "[stdout]: loud"]
+
+
 @pytest.mark.parametrize("interval", [0, "0ba", "10sp", "0.1dur"])
 def test_file_checks_its_interval(interval: Any) -> None:
     with pytest.raises(ValueError, match="flush_interval="):
@@ -597,7 +1042,7 @@ def test_lines_of_a_short_run(clock: Clock) -> None:
         "[eval] 3 batches: Accuracy=0.25 | took 0:00",
         f"[train] epoch 2/2, batch 4/4 (100 %): loss=0.125 | {rate} | elapsed 0:05, left 0:00",
         "[eval] 3 batches: Accuracy=0.75 | took 0:00",
-        f"[train] end, epoch 2/2, batch 4/4 (100 %): loss=0.125 | {rate} | elapsed 0:06, left 0:00",
+        f"[train] end, epoch 2/2, batch 4/4 (100 %): loss=0.125 | {rate} | elapsed 0:06",
     ]
 
 
@@ -735,7 +1180,7 @@ def test_live_bars(clock: Clock) -> None:
     run.destination.close(run.state, run.logger)
     text = stream.getvalue()
     assert "epoch 1/2: 100%|" in text
-    assert "4/4ba, [0:02<0:02, 2 ba/s, 16 samples/s] loss=0.25" in text
+    assert "4/4ba, loss=0.25 [0:02<0:02, 2 ba/s, 16 samples/s]" in text
     assert "eval: 100%|" in text
     assert "Accuracy=0.5" in text
     assert "epoch 2/2: 100%|" in text

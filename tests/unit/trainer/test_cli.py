@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401  # before a test breaks the metadata that importing torch reads
 
 from composer.cli import Command, PluginsCommand, main
 from composer.core import plugins

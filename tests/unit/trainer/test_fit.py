@@ -394,13 +394,21 @@ def test_the_metric_label_is_honoured() -> None:
     assert "metrics/train/Metric" not in memory.data
 
 
-def test_a_missing_optimizer_is_made_and_said() -> None:
-    with pytest.warns(UserWarning, match=r"DecoupledSGDW with lr=0.1"):
-        t = Trainer(
-            model=TinyModel(), train_dataloader=loader(), max_duration=1, progress_bar=False
-        )
+def test_a_missing_optimizer_is_made_and_said_when_it_trains() -> None:
+    t = Trainer(model=TinyModel(), train_dataloader=loader(), max_duration=1, progress_bar=False)
+    t.eval(loader(4))  # a warning here would be an error
+    with pytest.warns(UserWarning, match="DecoupledSGDW with"):
+        t.fit()
     assert type(t.state.optimizers[0]).__name__ == "DecoupledSGDW"
     t.close()
+
+
+def test_a_schedule_may_be_named() -> None:
+    lr = Lr()
+    t = trainer(duration="4ba", callbacks=lr, schedulers="linear")
+    t.fit()
+    t.close()
+    assert lr.seen == [1.0, 0.75, 0.5, 0.25]
 
 
 def test_a_model_without_parameters_evaluates_only() -> None:

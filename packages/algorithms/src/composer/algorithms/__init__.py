@@ -12,6 +12,7 @@ from composer.algorithms.label_smoothing import LabelSmoothing
 from composer.algorithms.mixup import MixUp
 from composer.algorithms.progressive_resizing import ProgressiveResizing
 from composer.algorithms.selective_backprop import SelectiveBackprop
+from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "EMA",
@@ -25,3 +26,32 @@ __all__ = [
     "ProgressiveResizing",
     "SelectiveBackprop",
 ]
+
+__getattr__ = names_that_come_later(
+    __name__,
+    (
+        "Alibi",
+        "AugMix",
+        "AugmentAndMixTransform",
+        "ColOut",
+        "ColOutTransform",
+        "Factorize",
+        "GatedLinearUnits",
+        "GhostBatchNorm",
+        "GyroDropout",
+        "LayerFreezing",
+        "LowPrecisionGroupNorm",
+        "LowPrecisionLayerNorm",
+        "NoOpModel",
+        "RandAugment",
+        "RandAugmentTransform",
+        "SAM",
+        "SWA",
+        "SeqLengthWarmup",
+        "SqueezeExcite",
+        "SqueezeExcite2d",
+        "SqueezeExciteConv2d",
+        "StochasticDepth",
+        "WeightStandardization",
+    ),
+)

@@ -15,6 +15,7 @@ from composer.algorithms.selective_backprop.functional import (
     select_using_loss,
     should_selective_backprop,
 )
+from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "apply_blurpool",
@@ -29,3 +30,24 @@ __all__ = [
     "should_selective_backprop",
     "smooth_labels",
 ]
+
+__getattr__ = names_that_come_later(
+    __name__,
+    (
+        "apply_alibi",
+        "apply_factorization",
+        "apply_gated_linear_units",
+        "apply_ghost_batchnorm",
+        "apply_gyro_dropout",
+        "apply_low_precision_groupnorm",
+        "apply_low_precision_layernorm",
+        "apply_squeeze_excite",
+        "apply_stochastic_depth",
+        "apply_weight_standardization",
+        "augmix_image",
+        "colout_batch",
+        "freeze_layers",
+        "randaugment_image",
+        "set_batch_sequence_length",
+    ),
+)

@@ -7,6 +7,7 @@ from composer.loggers.console import ConsoleLogger
 from composer.loggers.file import FileLogger
 from composer.loggers.in_memory import InMemoryLogger
 from composer.loggers.progress_bar import ProgressBarLogger
+from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "ConsoleLogger",
@@ -16,3 +17,15 @@ __all__ = [
     "LoggerDestination",
     "ProgressBarLogger",
 ]
+
+__getattr__ = names_that_come_later(
+    __name__,
+    (
+        "CometMLLogger",
+        "MLFlowLogger",
+        "RemoteUploaderDownloader",
+        "SlackLogger",
+        "TensorboardLogger",
+        "WandBLogger",
+    ),
+)

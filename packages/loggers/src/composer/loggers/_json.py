@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+
+from composer.loggers._text import format_value
 
 __all__ = ["to_json", "to_json_deep"]
 
@@ -20,7 +23,7 @@ def to_json(value: Any, max_elements: int | None = None) -> Any:
         max_elements: Tensors and arrays with more elements are told by their shape.
 
     Returns:
-        Numbers and lists of them, or text.
+        Numbers and lists of them, or text; nothing is raised.
 
     Example:
         >>> to_json(torch.tensor([1, 2])), to_json(1j)
@@ -29,8 +32,9 @@ def to_json(value: Any, max_elements: int | None = None) -> Any:
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
         if max_elements is not None and math.prod(value.shape) > max_elements:
             return f"{type(value).__name__} of shape {tuple(value.shape)}"
-        return value.tolist()
-    return list(value) if isinstance(value, (set, frozenset)) else str(value)
+        with contextlib.suppress(Exception):  # A tensor without data, or a sparse one.
+            return value.tolist()
+    return list(value) if isinstance(value, (set, frozenset)) else format_value(value)
 
 
 def to_json_deep(

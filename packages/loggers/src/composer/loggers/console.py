@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TextIO
 
-from composer.core.logger import Logger, LoggerDestination, format_log_data_value
+from composer.core.logger import Logger, LoggerDestination
 from composer.core.time import Time, TimeUnit
 from composer.loggers._text import (
+    SafeStream,
     check_stream,
     format_hyperparameters,
+    format_value,
     is_writer,
     resolve_stream,
-    write_lines,
+    to_text,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ class ConsoleLogger(LoggerDestination):
     """Prints the latest value of each metric, on one rank of all.
 
     Lines come after the first batch, at the interval, and at the end; during an evaluation its
-    progress comes at each tenth, and its metrics at its end.
+    progress comes at each tenth, and its metrics at its end. A stream that fails does not end the
+    run: nothing more is printed to it.
 
     Args:
         log_interval: How often to print: a time string, a time, or a number of epochs. Any unit
@@ -57,6 +60,7 @@ class ConsoleLogger(LoggerDestination):
             raise ValueError(f"log_interval={log_interval!r} must be more than zero.")
         self.should_log_traces = log_traces
         self._stream = check_stream(stream)
+        self._output = SafeStream(type(self).__name__)
         self._unit = self.log_interval.unit
         self._hyperparameters: dict[str, Any] = {}
         # What was logged and not printed yet, by name.
@@ -69,8 +73,8 @@ class ConsoleLogger(LoggerDestination):
         self._eval_length: int | None = None
 
     @property
-    def stream(self) -> TextIO:
-        """The stream that lines go to now."""
+    def stream(self) -> TextIO | None:
+        """The stream that lines go to now; ``None`` if the program has none of that name."""
         return resolve_stream(self._stream)
 
     # ---- what is logged -----------------------------------------------------------------------
@@ -101,9 +105,10 @@ class ConsoleLogger(LoggerDestination):
             Table: a | b
                 1 | 2
         """
-        lines = [f"{name}: " + " | ".join(map(str, columns))]
-        lines += ["    " + " | ".join(format_log_data_value(cell) for cell in row) for row in rows]
-        self._print(*lines)
+        if self._is_heard():
+            lines = [f"{name}: " + " | ".join(map(to_text, columns))]
+            lines += ["    " + " | ".join(format_value(cell) for cell in row) for row in rows]
+            self._print(*lines)
 
     def log_traces(self, traces: dict[str, Any]) -> None:
         """Print which algorithms ran, if that was asked for.
@@ -115,8 +120,8 @@ class ConsoleLogger(LoggerDestination):
             >>> ConsoleLogger(stream="stdout", log_traces=True).log_traces({"MixUp/init": 1})
             [trace] MixUp/init: 1
         """
-        if self.should_log_traces:
-            self._print(*(f"[trace] {k}: {format_log_data_value(v)}" for k, v in traces.items()))
+        if self.should_log_traces and self._is_heard():
+            self._print(*(f"[trace] {k}: {format_value(v)}" for k, v in traces.items()))
 
     # ---- when it is printed -------------------------------------------------------------------
 
@@ -171,8 +176,9 @@ class ConsoleLogger(LoggerDestination):
             self._print(self._eval_header(state))
 
     def eval_end(self, state: State, logger: Logger) -> None:
-        header = self._eval_header(state)
-        self._print(header + ":", *self._lines("Eval"))
+        # Asked first, since values may have to be fetched from a device.
+        if self._is_heard():
+            self._print(self._eval_header(state) + ":", *self._lines("Eval"))
         self._metrics, self._put_aside = self._put_aside, {}
 
     # ---- how it is printed --------------------------------------------------------------------
@@ -198,12 +204,13 @@ class ConsoleLogger(LoggerDestination):
             self._print("Config:", text.rstrip("\n"), "-" * 40)
 
     def _print_train(self, state: State) -> None:
-        timestamp = state.timestamp
-        epoch, batch = int(timestamp.epoch), int(timestamp.batch_in_epoch)
-        header = f"[epoch={epoch}][batch={batch}{_of(state.dataloader_len)}]"
-        if state.max_duration is not None and state.max_duration.unit is not TimeUnit.EPOCH:
-            header += f"[total batch={int(timestamp.batch)}]"
-        self._print(header + ":", *self._lines("Train"))
+        if self._is_heard():
+            timestamp = state.timestamp
+            epoch, batch = int(timestamp.epoch), int(timestamp.batch_in_epoch)
+            header = f"[epoch={epoch}][batch={batch}{_of(state.dataloader_len)}]"
+            if state.max_duration is not None and state.max_duration.unit is not TimeUnit.EPOCH:
+                header += f"[total batch={int(timestamp.batch)}]"
+            self._print(header + ":", *self._lines("Train"))
         self._metrics.clear()
 
     def _eval_header(self, state: State) -> str:
@@ -212,13 +219,19 @@ class ConsoleLogger(LoggerDestination):
 
     def _lines(self, prefix: str) -> list[str]:
         return [
-            f"\t {prefix} {name}: {format_log_data_value(value)}"
-            for name, value in self._metrics.items()
+            f"\t {prefix} {name}: {format_value(value)}" for name, value in self._metrics.items()
         ]
 
+    def _is_heard(self) -> bool:
+        """Look for the stream; whether this rank writes and the stream works."""
+        if not is_writer():
+            return False
+        self._output.stream = self.stream
+        return not self._output.is_silent
+
     def _print(self, *lines: str) -> None:
-        if lines and is_writer():
-            write_lines(self.stream, "\n".join(lines))
+        if lines and self._is_heard():
+            self._output.write_lines("\n".join(lines))
 
 
 def _of(length: Time[int] | None) -> str:

@@ -7,22 +7,26 @@ append, and an accelerator is not waited for at every step.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
+import os
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.time import Time, TimeUnit
 from composer.loggers._json import to_json, to_json_deep
+from composer.loggers._text import format_value, to_text
 from composer.utils import dist
-from composer.utils.paths import atomic_write, format_name_with_dist
+from composer.utils.paths import format_name_with_dist
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -36,6 +40,10 @@ _SECONDS_BETWEEN_WRITES = 1.0
 _MAX_ELEMENTS = 1000
 _to_json = functools.partial(to_json, max_elements=_MAX_ELEMENTS)
 _BATCH = re.compile(rb"\[[a-z]+\]\[batch=([0-9]+)\]")
+# Reported before the clock moves, so that batch 3 is the first of what follows batch 3.
+_LOSS = b'"loss/train/'
+# How much of a file is compared to tell whether it is the one that a checkpoint speaks of.
+_TAIL_BYTES = 4096
 
 
 class FileLogger(LoggerDestination):
@@ -45,8 +53,13 @@ class FileLogger(LoggerDestination):
     ``[hyperparameter]``, ``[table]``, ``[trace]``, ``[stdout]`` and ``[stderr]``. Numbers have all
     their digits; ``NaN`` and infinities are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
 
-    A run that goes on from a checkpoint goes on with its file: lines about later batches than the
-    checkpoint's are removed first, so that each batch is there once.
+    A run that goes on from a checkpoint goes on with its file: lines that were written after the
+    checkpoint are removed first, so that each batch is there once. Checkpoints hold the length of
+    the file for this; where that does not fit (checkpoints hold the length of rank 0's file only)
+    the batches of the lines decide.
+
+    A file that cannot be written any longer, for instance since the disk is full, does not end the
+    run: a warning tells of it, and no more is written.
 
     Args:
         filename: The template of the file name, with the fields of
@@ -117,6 +130,12 @@ class FileLogger(LoggerDestination):
         # Lines as (mark, batch, values), or as text; written by _write_queue.
         self._queue: list[tuple[str, int | None, Any]] = []
         self._next_write = 0.0
+        self._is_writing = False
+        self._gave_up = False
+        self._upload_failed = False
+        # Where the file ended at the checkpoint from which the run goes on, and how that looked.
+        self._resumed_at: tuple[int, int] | None = None
+        self._run_begun = False
         self._batches_to_flush = self._batch_interval()
 
     def _batch_interval(self) -> int:
@@ -150,13 +169,16 @@ class FileLogger(LoggerDestination):
     # ---- what is logged -----------------------------------------------------------------------
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        if self._gave_up:
+            return
         self._queue.append(("metric", step, dict(metrics)))
         if time.perf_counter() > self._next_write:
             self._write_queue()
 
     def log_hyperparameters(self, hyperparameters: dict[str, Any]) -> None:
-        self._queue.append(("hyperparameter", None, dict(hyperparameters)))
-        self._write_queue()
+        if not self._gave_up:
+            self._queue.append(("hyperparameter", None, dict(hyperparameters)))
+            self._write_queue()
 
     def log_table(
         self,
@@ -165,12 +187,13 @@ class FileLogger(LoggerDestination):
         name: str = "Table",
         step: int | None = None,
     ) -> None:
-        table = {"name": name, "columns": list(columns), "rows": [list(row) for row in rows]}
-        self._queue.append(("table", step, table))
-        self._write_queue()
+        if not self._gave_up:
+            table = {"name": name, "columns": list(columns), "rows": [list(row) for row in rows]}
+            self._queue.append(("table", step, table))
+            self._write_queue()
 
     def log_traces(self, traces: dict[str, Any]) -> None:
-        if self.should_log_traces:
+        if self.should_log_traces and not self._gave_up:
             state = self._state
             batch = None if state is None else int(state.timestamp.batch)
             self._queue.append(("trace", batch, dict(traces)))
@@ -187,6 +210,8 @@ class FileLogger(LoggerDestination):
         Example:
             >>> FileLogger().write("[note]: ", "hello")
         """
+        if self._gave_up:
+            return
         for line in s.splitlines():
             self._queue.append(("", None, f"{prefix}{line}\n"))
         self._write_queue()
@@ -211,8 +236,12 @@ class FileLogger(LoggerDestination):
                 "same file; put {rank} into it."
             )
         for name in self._capture_names:
-            sink = _LineSink(self.write, f"[{name}]: ")
-            self._captures.append(_Capture(getattr(sys, name), sink))
+            stream = getattr(sys, name)
+            try:
+                self._captures.append(_Capture(stream, _LineSink(self.write, f"[{name}]: ")))
+            except AttributeError:
+                # A program without a terminal may have none, and odd ones cannot be listened to.
+                log.warning("what is printed to sys.%s is not captured: it is %r", name, stream)
         self._capture_names = []
         # An existing file is judged after loading, when it is known whether this run goes on.
         if self.overwrite or not Path(self.filename).exists():
@@ -277,29 +306,84 @@ class FileLogger(LoggerDestination):
         for capture in reversed(self._captures):
             capture.release()
         self._captures.clear()
-        if self.file is not None:
-            self._flush(logger)
-            self.file.close()
-            self.file = None
+        self._flush(logger)
+        file, self.file = self.file, None
+        if file is not None:
+            with self._surviving():
+                file.close()
+
+    # ---- checkpoints --------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write every line that was logged, and hand it to the operating system.
+
+        Example:
+            >>> FileLogger().flush()
+        """
+        self._write_queue()
+        with self._lock, self._surviving():
+            if self.file is not None:
+                self.file.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the file ends now, after everything that was logged.
+
+        Returns:
+            The length of the file in bytes and a checksum of its end; empty while there is no file
+            or the run has not begun.
+
+        Example:
+            >>> FileLogger().state_dict()
+            {}
+        """
+        if not self._run_begun:
+            return {}
+        with self._lock:
+            self.flush()
+            if self.file is None:
+                return {}
+            try:
+                with Path(self.filename).open("rb") as file:
+                    offset = file.seek(0, os.SEEK_END)
+                    return {"offset": offset, "tail": _checksum(file, offset)}
+            except OSError:
+                return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Remember where the file ended at the checkpoint, for when it is opened.
+
+        Args:
+            state: What :meth:`state_dict` returned.
+
+        Example:
+            >>> FileLogger().load_state_dict({"offset": 120, "tail": 0})
+        """
+        if "offset" in state and "tail" in state:
+            self._resumed_at = (int(state["offset"]), int(state["tail"]))
 
     # ---- the file -----------------------------------------------------------------------------
 
     def _open(self, mode: str = "w") -> None:
         path = Path(self.filename)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = cast(TextIO, path.open(mode, buffering=self.buffer_size, encoding="utf-8"))
+        file = path.open(
+            mode, buffering=self.buffer_size, encoding="utf-8", errors="backslashreplace"
+        )
+        self.file = cast(TextIO, file)
         self._write_queue()
 
     def _ensure_open(self) -> None:
-        if self.file is not None or self._state is None:
+        self._run_begun = True
+        if self.file is not None or self._state is None or self._gave_up:
             return
         path = Path(self.filename)
         batch = int(self._state.timestamp.batch)
         if not path.exists():
             self._open()
-        elif batch > 0:
-            _drop_lines_after(path, batch)
-            self._open("a")
+        elif batch > 0 or self._resumed_at is not None:
+            with self._surviving():
+                _cut(path, batch, self._resumed_at)
+                self._open("a")
         else:
             raise FileExistsError(
                 f"The log file {str(path)!r} exists. Give the run another name, choose another "
@@ -307,23 +391,60 @@ class FileLogger(LoggerDestination):
             )
 
     def _flush(self, logger: Logger) -> None:
-        self._write_queue()
-        if self.file is None:
+        self.flush()
+        if self.file is None or not logger.has_file_upload_destination():
             return
-        self.file.flush()
-        if logger.has_file_upload_destination():
+        try:
             logger.upload_file(self.remote_file_name, self.filename, overwrite=True)
+        except Exception as error:
+            if not self._upload_failed:
+                self._upload_failed = True
+                log.warning(
+                    "the log file %s could not be uploaded (later failures are not told): %s: %s",
+                    self.filename,
+                    type(error).__name__,
+                    error,
+                )
 
     def _write_queue(self) -> None:
         self._next_write = time.perf_counter() + _SECONDS_BETWEEN_WRITES
-        file = self.file
-        if file is None:
-            return
         with self._lock:
-            # Taken out before it is written, since other threads may go on appending.
-            queue, self._queue = self._queue, []
-            if queue:
-                file.write("".join([_format_line(*line) for line in queue]))
+            file = self.file
+            # A signal handler, or a value's own method, that prints while lines are written has
+            # its lines written by the loop that it interrupts.
+            if file is None or self._is_writing:
+                return
+            self._is_writing = True
+            try:
+                with self._surviving():
+                    while self._queue:
+                        # Taken out before it is written, since other threads may go on appending.
+                        queue, self._queue = self._queue, []
+                        file.write("".join([_format_line(*line) for line in queue]))
+            finally:
+                self._is_writing = False
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Around what touches the file: an error ends the file, and not the run."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if self._gave_up:
+                return
+            # First, since the warning may be captured and come here again.
+            self._gave_up = True
+            file, self.file = self.file, None
+            self._queue.clear()
+            log.warning(
+                "nothing more is written to the log file %s: %s: %s",
+                self.filename,
+                type(error).__name__,
+                error,
+            )
+            if file is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    file.close()
 
 
 def _format_line(mark: str, batch: int | None, values: Any) -> str:
@@ -332,34 +453,59 @@ def _format_line(mark: str, batch: int | None, values: Any) -> str:
     place = "" if batch is None else f"[batch={batch}]"
     try:
         text = json.dumps(values, allow_nan=False, default=_to_json)
-    except (ValueError, TypeError):
-        text = json.dumps(to_json_deep(values, _MAX_ELEMENTS), allow_nan=False)
+    except Exception:  # Numbers that are not finite, keys of other kinds, circles.
+        try:
+            text = json.dumps(to_json_deep(values, _MAX_ELEMENTS), allow_nan=False)
+        except Exception:
+            text = json.dumps({to_text(k): format_value(v) for k, v in values.items()})
     return f"[{mark}]{place}: {text}\n"
 
 
-def _drop_lines_after(path: Path, batch: int) -> None:
-    """Remove what an earlier attempt wrote about batches that will be trained again."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    keep = len(lines)
-    for number, line in enumerate(lines):
+def _checksum(file: BinaryIO, offset: int) -> int:
+    """Checksum of what stands right before a place in a file."""
+    start = max(offset - _TAIL_BYTES, 0)
+    file.seek(start)
+    return zlib.crc32(file.read(offset - start))
+
+
+def _cut(path: Path, batch: int, resumed_at: tuple[int, int] | None) -> None:
+    """Remove what an earlier attempt wrote after the checkpoint at which the run goes on."""
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        if resumed_at is not None:
+            offset, tail = resumed_at
+            fits = offset <= end and _checksum(file, offset) == tail
+        if resumed_at is None or not fits:
+            file.seek(0)
+            offset = _find_batch(file, batch)
+        file.seek(offset)
+        surplus = file.read()
+        if surplus:
+            log.warning(
+                "The run goes on at batch %d: %d lines that an earlier attempt wrote after it are "
+                "removed from %s.",
+                batch,
+                surplus.count(b"\n") + (not surplus.endswith(b"\n")),
+                path,
+            )
+        file.truncate(offset)
+        # A line that was cut off in the middle gets its end, so that the next one starts afresh.
+        file.seek(max(offset - 1, 0))
+        if file.read(1) not in (b"", b"\n"):
+            file.write(b"\n")
+
+
+def _find_batch(file: BinaryIO, batch: int) -> int:
+    """Where the first line stands that is about the training of a batch or of a later one."""
+    offset = 0
+    for line in file:
         match = _BATCH.match(line)
-        if match is not None and int(match.group(1)) > batch:
-            keep = number
-            break
-    if keep < len(lines):
-        log.warning(
-            "The run goes on at batch %d: %d lines that an earlier attempt wrote after it are "
-            "removed from %s.",
-            batch,
-            len(lines) - keep,
-            path,
-        )
-    kept = b"".join(lines[:keep])
-    # A line that was cut off in the middle gets its end, so that the next one starts afresh.
-    if kept and not kept.endswith(b"\n"):
-        kept += b"\n"
-    with atomic_write(path) as file:
-        file.write(kept)
+        if match is not None:
+            found = int(match.group(1))
+            if found > batch or (found == batch and _LOSS in line):
+                break
+        offset += len(line)
+    return offset
 
 
 class _LineSink:

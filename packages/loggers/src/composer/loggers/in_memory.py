@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,9 @@ class InMemoryLogger(LoggerDestination):
         """Metric to the list of its moments and values."""
         for name, position in self._unfetched:
             timestamp, value = self._data[name][position]
-            self._data[name][position] = (timestamp, value.item())
+            # A tensor whose number cannot be had stays what it is.
+            with contextlib.suppress(Exception):
+                self._data[name][position] = (timestamp, value.item())
         self._unfetched.clear()
         return self._data
 
@@ -113,8 +116,8 @@ class InMemoryLogger(LoggerDestination):
                 raise ValueError(
                     f"rows[{number}] has {len(row)} cells and there are {len(columns)} columns."
                 )
-        data = to_json_deep(rows, non_finite=lambda number: None)
-        self.tables[name] = json.dumps({"columns": list(columns), "data": data})
+        table = {"columns": list(columns), "data": rows}
+        self.tables[name] = json.dumps(to_json_deep(table, non_finite=lambda number: None))
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Keep numbers.
@@ -138,10 +141,12 @@ class InMemoryLogger(LoggerDestination):
             kind = type(value)
             if kind is not float and kind is not int and kind is not str:
                 if not isinstance(value, torch.Tensor):
-                    value = copy.deepcopy(value)
+                    # What cannot be copied is kept as it is.
+                    with contextlib.suppress(Exception):
+                        value = copy.deepcopy(value)
                 elif value.numel() != 1:
                     value = value.detach().clone()
-                elif value.is_cpu:
+                elif value.is_cpu and value.layout is torch.strided:
                     value = value.item()
                 else:
                     self._unfetched.append((name, len(series)))
@@ -176,5 +181,16 @@ class InMemoryLogger(LoggerDestination):
             )
         moments = [timestamp.state_dict() for timestamp, _ in series]
         result = {field: np.array([moment[field] for moment in moments]) for field in moments[0]}
-        result[metric] = np.array([value for _, value in series])
+        result[metric] = _as_array([value for _, value in series])
         return result
+
+
+def _as_array(values: list[Any]) -> np.ndarray:
+    """One entry for each value, also where they do not fit together."""
+    try:
+        return np.array(values)
+    except Exception:
+        array = np.empty(len(values), dtype=object)
+        for index, value in enumerate(values):
+            array[index] = value
+        return array

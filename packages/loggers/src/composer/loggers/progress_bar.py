@@ -10,17 +10,18 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from composer.core.logger import Logger, LoggerDestination, format_log_data_value
+from composer.core.logger import Logger, LoggerDestination
 from composer.core.time import TimeUnit
 from composer.loggers._text import (
+    SafeStream,
     check_stream,
     format_duration,
     format_hyperparameters,
     format_number,
+    format_value,
     is_writer,
     resolve_stream,
     shorten_metric_name,
-    write_lines,
 )
 from composer.utils.notebook import is_notebook
 
@@ -45,7 +46,8 @@ class ProgressBarLogger(LoggerDestination):
     On a terminal or in a notebook there is a bar for each epoch, or one for the run if its length
     is not in epochs, and one for each evaluation. Elsewhere a line comes after the first batch,
     about every tenth of the run (not more often than every ten seconds), after epochs and
-    evaluations, and at the end. Only one rank of all shows anything.
+    evaluations, and at the end. Only one rank of all shows anything. A stream that fails does not
+    end the run: nothing more is shown on it.
 
     Args:
         stream: ``stdout``, ``stderr`` or a stream. A name means the stream that the program has
@@ -66,7 +68,8 @@ class ProgressBarLogger(LoggerDestination):
     def __init__(self, stream: str | TextIO = "stderr", log_traces: bool = False) -> None:
         self.should_log_traces = log_traces
         self._stream_argument = check_stream(stream)
-        self._stream: TextIO | None = None
+        self._output = SafeStream(type(self).__name__)
+        self._started = False
         self._live = False
         self._hyperparameters: dict[str, Any] = {}
         self._metrics: dict[str, Any] = {}
@@ -83,9 +86,9 @@ class ProgressBarLogger(LoggerDestination):
         return is_writer()
 
     @property
-    def stream(self) -> TextIO:
-        """The stream in use now."""
-        return self._stream or resolve_stream(self._stream_argument)
+    def stream(self) -> TextIO | None:
+        """The stream in use now; ``None`` if the program has none of that name."""
+        return self._output.stream if self._started else resolve_stream(self._stream_argument)
 
     # ---- what is logged -----------------------------------------------------------------------
 
@@ -107,7 +110,7 @@ class ProgressBarLogger(LoggerDestination):
         """
         if self.should_log_traces and is_writer():
             for name, value in traces.items():
-                self._print(f"[trace] {name}: {format_log_data_value(value)}")
+                self._print(f"[trace] {name}: {format_value(value)}")
 
     # ---- training -----------------------------------------------------------------------------
 
@@ -176,13 +179,13 @@ class ProgressBarLogger(LoggerDestination):
                 self._draw_train(run, state)
                 self._close_bar("_train_bar")
         else:
-            self._print_train(run, state, now, head="[train] end, ")
+            self._print_train(run, state, now, over=True)
         self._metrics = {}
 
     # ---- evaluation ---------------------------------------------------------------------------
 
     def eval_start(self, state: State, logger: Logger) -> None:
-        if self._stream is None and not self._start():
+        if not self._started and not self._start():
             return
         length = state.dataloader_len
         self._eval = _Evaluation(
@@ -235,7 +238,8 @@ class ProgressBarLogger(LoggerDestination):
         self._close_bar("_train_bar")
         self._run = None
         self._eval = None
-        self._stream = None
+        self._output.stream = None
+        self._started = False
         self._next_look = float("inf")
 
     # ---- drawing ------------------------------------------------------------------------------
@@ -244,11 +248,10 @@ class ProgressBarLogger(LoggerDestination):
         """Find out where and how to draw; false on ranks that show nothing."""
         if not is_writer():
             return False
-        self._stream = resolve_stream(self._stream_argument)
-        isatty = getattr(self._stream, "isatty", None)
-        on_terminal = isatty is not None and isatty()
+        self._output.stream = resolve_stream(self._stream_argument)
+        self._started = True
         by_name = isinstance(self._stream_argument, str)
-        self._live = on_terminal or (by_name and is_notebook())
+        self._live = self._output.isatty() or (by_name and is_notebook())
         if self._hyperparameters:
             text = format_hyperparameters(self._hyperparameters).rstrip("\n")
             self._hyperparameters = {}
@@ -257,12 +260,12 @@ class ProgressBarLogger(LoggerDestination):
 
     def _make_bar(self, label: str, total: float | None, unit: str, done: float) -> Any:
         counts = f"{{n:.0f}}/{{total:.0f}}{unit}" if total is not None else f"{{n:.0f}}{unit}"
-        picture = "{percentage:3.0f}%|{bar}| " if total is not None else ""
+        picture = "{percentage:3.0f}%|{bar:8}| " if total is not None else ""
         return _bar_class()(
             desc=label,
             total=total,
             initial=done,
-            file=self._stream,
+            file=self._output,
             dynamic_ncols=True,
             leave=True,
             bar_format=f"{{desc}}: {picture}{counts}{{postfix}}",
@@ -270,18 +273,22 @@ class ProgressBarLogger(LoggerDestination):
 
     def _draw_train(self, run: _Run, state: State) -> None:
         bar = self._train_bar
-        if bar is None:
+        # Asked first, since values may have to be fetched from a device.
+        if bar is None or self._output.is_silent:
             return
         bar.n = run.batch_in_epoch if run.by_epoch else state.timestamp.count(run.unit)
         if bar.total is not None:
             bar.n = min(bar.n, bar.total)
         times = f"[{format_duration(run.elapsed)}<{format_duration(run.remaining)}"
-        parts = [f"{times}, {run.throughput}]", _format_metrics(self._metrics)]
+        # What is most looked at comes first: a narrow terminal cuts the end.
+        parts = [_format_metrics(self._metrics), f"{times}, {run.throughput}]"]
         bar.set_postfix_str(" ".join(filter(None, parts)), refresh=False)
         bar.refresh()
 
-    def _print_train(self, run: _Run, state: State, now: float, head: str = "[train] ") -> None:
+    def _print_train(self, run: _Run, state: State, now: float, *, over: bool = False) -> None:
         run.note_line(now)
+        if self._output.is_silent:
+            return
         place = f"epoch {run.shown_epoch}{run.of_epochs}, batch {run.batch_in_epoch}"
         if run.epoch_length is not None:
             place += f"/{run.epoch_length}"
@@ -289,17 +296,20 @@ class ProgressBarLogger(LoggerDestination):
             place = f"{state.timestamp.count(run.unit):.0f}/{state.max_duration}, {place}"
         if run.fraction is not None:
             place += f" ({100 * run.fraction:.0f} %)"
-        times = f"elapsed {format_duration(run.elapsed)}, left {format_duration(run.remaining)}"
+        times = f"elapsed {format_duration(run.elapsed)}"
+        if not over:
+            times += f", left {format_duration(run.remaining)}"
         parts = [_format_metrics(self._metrics), run.throughput, times]
+        head = "[train] end, " if over else "[train] "
         self._print(f"{head}{place}: " + " | ".join(filter(None, parts)))
 
     def _print(self, text: str) -> None:
-        stream = self.stream
-        bar = self._eval_bar or self._train_bar
+        self._output.stream = self.stream
+        bar = self._train_bar if self._eval_bar is None else self._eval_bar
         if bar is not None:
-            bar.write(text, file=stream)
+            bar.write(text, file=self._output)
         else:
-            write_lines(stream, text)
+            self._output.write_lines(text)
 
     def _close_bar(self, name: str) -> None:
         bar = getattr(self, name)
@@ -441,5 +451,8 @@ def _bar_class() -> Any:
 
 
 def _format_metrics(metrics: dict[str, Any]) -> str:
-    shown = [name for name in metrics if name.startswith(("loss", "metrics/"))]
-    return ", ".join(f"{shorten_metric_name(k)}={format_number(metrics[k])}" for k in shown)
+    return ", ".join(
+        f"{shorten_metric_name(name)}={format_number(value)}"
+        for name, value in metrics.items()
+        if isinstance(name, str) and name.startswith(("loss", "metrics/"))
+    )

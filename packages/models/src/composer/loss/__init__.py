@@ -9,6 +9,7 @@ from composer.loss.targets import (
     ensure_targets_one_hot,
     infer_target_type,
 )
+from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "binary_cross_entropy_with_logits",
@@ -18,3 +19,8 @@ __all__ = [
     "loss_registry",
     "soft_cross_entropy",
 ]
+
+__getattr__ = names_that_come_later(
+    __name__,
+    ("DiceLoss",),
+)

@@ -6,6 +6,7 @@ from composer.core.model import ComposerModel
 from composer.models.classifier import ComposerClassifier
 from composer.models.initializers import Initializer
 from composer.models.resnet_cifar import ResNetCIFAR, composer_resnet_cifar
+from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "ComposerClassifier",
@@ -14,3 +15,11 @@ __all__ = [
     "ResNetCIFAR",
     "composer_resnet_cifar",
 ]
+
+__getattr__ = names_that_come_later(
+    __name__,
+    (
+        "HuggingFaceModel",
+        "write_huggingface_pretrained_from_composer_checkpoint",
+    ),
+)

@@ -172,9 +172,15 @@ class CheckpointSaver(Callback):
         # A checkpoint says what its run had saved; of that only what lies here is this run's.
         self._saved = [name for name in self._saved if self._is_ours(name)]
         if not self.overwrite and dist.get_global_rank() == 0:
-            ensure_folder_has_no_conflicting_files(
-                self._folder(state), self.filename, state.timestamp
-            )
+            try:
+                ensure_folder_has_no_conflicting_files(
+                    self._folder(state), self.filename, state.timestamp
+                )
+            except FileExistsError as error:
+                raise FileExistsError(
+                    f"{error} With the trainer: save_overwrite=True to allow it, autoresume=True "
+                    f"and a run_name to go on with that run, or another save_folder"
+                ) from None
 
     def batch_checkpoint(self, state: State, logger: Logger) -> None:
         """Save if it is due.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -123,10 +122,6 @@ def default_optimizer(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
         return []
     from composer.optim.decoupled_weight_decay import DecoupledSGDW
 
-    warnings.warn(
-        "no optimizer was given; training uses DecoupledSGDW with lr=0.1. Pass `optimizers`",
-        stacklevel=3,
-    )
     return [DecoupledSGDW(parameters, lr=0.1)]
 
 

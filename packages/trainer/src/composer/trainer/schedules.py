@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from composer.core import plugins
 from composer.core.time import Time
 from composer.optim.scheduler import compile_composer_scheduler, scale_pytorch_scheduler
 from composer.utils.iteration import ensure_tuple
@@ -53,7 +54,8 @@ class Schedules:
 
     Args:
         state: The state of the run; its optimizer, maximum duration and loader must be set.
-        schedulers: One or several: schedules of this library, functions of the state, or torch's.
+        schedulers: One or several: schedules of this library or their plugin names, functions of
+            the state, or torch's.
         ratio: The scale schedule ratio; the maximum duration must already be scaled.
         every_batch: Whether to step at every batch rather than at every epoch; by default at
             every epoch if any scheduler is torch's, else at every batch.
@@ -77,6 +79,8 @@ class Schedules:
         compiled: list[LRScheduler] = []
         any_torch = False
         for scheduler in given:
+            if isinstance(scheduler, str):
+                scheduler = plugins.resolve("composer.schedulers", scheduler)
             if isinstance(scheduler, ReduceLROnPlateau):
                 raise ValueError(
                     "ReduceLROnPlateau steps by a metric, which the trainer does not hand to "

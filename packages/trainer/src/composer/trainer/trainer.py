@@ -307,6 +307,7 @@ class Trainer:
 
         # 3. Model and optimizer.
         found_optimizers = check_optimizers(optimizers, model)
+        self._default_optimizer = optimizers is None
         if optimizers is None:
             found_optimizers = assemble.default_optimizer(model)
         model = self._device.module_to_device(model)
@@ -341,9 +342,6 @@ class Trainer:
         self.engine = Engine(self.state, self.logger, algorithm_passes)
         model.logger = self.logger
         self.engine.run_event(Event.INIT)
-        self.logger.log_hyperparameters(self._run_facts())
-        if self.local_hparams:
-            self.logger.log_hyperparameters(self.local_hparams)
 
         # 5. Metrics, evaluation, training data.
         self.state.train_metrics = fresh_metrics(self.state, is_train=True)
@@ -383,6 +381,10 @@ class Trainer:
             self._schedules.refresh()
             self._give_position_to_data()
         self.engine.run_event(Event.AFTER_LOAD)
+        # Only now: a checkpoint brings its own seed and may bring algorithms.
+        self.logger.log_hyperparameters(self._run_facts())
+        if self.local_hparams:
+            self.logger.log_hyperparameters(self.local_hparams)
         seed_all(self.state.seed % 2**32)
         if compile_config is not None and self._forward is None:
             self.state.model.compile(**compile_config)
@@ -499,6 +501,13 @@ class Trainer:
                 f"train_dataloader_label={train_dataloader_label!r} names the train_dataloader "
                 f"given with it; pass that too, or give the label to the trainer"
             )
+        if self._default_optimizer:
+            warnings.warn(
+                "no optimizer was given; training uses DecoupledSGDW with lr=0.1. Pass "
+                "`optimizers` to the trainer",
+                stacklevel=2,
+            )
+            self._default_optimizer = False
         if device_train_microbatch_size is not None:
             self._microbatch_size = device_train_microbatch_size
         if train_dataloader is not None:
@@ -555,7 +564,11 @@ class Trainer:
             spin=self._spin_dataloaders if spin_dataloaders is None else spin_dataloaders,
             restore_random_state=self._take_random_state(),
         )
-        loop.run()
+        try:
+            loop.run()
+        except BaseException:
+            self.logger.flush()  # what led to the error is worth having
+            raise
         for optimizer in state.optimizers:
             optimizer.zero_grad()
 
