@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -415,6 +416,63 @@ def test_a_checkpoint_that_cannot_be_written_gives_the_weights_back(
     with pytest.raises(OSError, match="no space"):
         run.trainer.save_checkpoint(str(tmp_path / "a.pt"))
     assert_same(snapshot(run.model), run.watch.trained[-1])
+
+
+# ---- one run, one average ----
+
+
+def test_a_second_average_is_refused(train: Callable[..., Training]) -> None:
+    same = EMA(smoothing=0.5)
+    for methods in ([EMA(smoothing=0.7), EMA(smoothing=0.9)], [same, same]):
+        with pytest.raises(ValueError, match="room for one EMA, but algorithms holds 2"):
+            train(methods)
+
+
+def test_a_second_trainer_starts_a_new_average(train: Callable[..., Training]) -> None:
+    method = EMA(smoothing=0.7)
+    first = train(method).fit()
+    expected = first.average
+    again = train(method)
+    assert method.state_dict() == {"ema_started": False, "ema_weights_active": False}
+    again.fit()
+    assert_same(again.average, expected)
+
+
+def test_weights_of_a_checkpoint_that_is_resumed_without(train: Callable[..., Training]) -> None:
+    run = train(EMA(smoothing=0.7)).fit()
+    live = snapshot(run.model)
+    state = run.trainer.state
+    with run.method.saving(state):
+        inside = copy.deepcopy(run.method.state_dict())
+        loaded = copy.deepcopy(run.model)
+    assert_same(snapshot(loaded), run.average)
+    with pytest.warns(UserWarning, match="leaves EMA out and goes on from the weights"):
+        EMA.resume_without(inside, SimpleNamespace(model=loaded))  # type: ignore[arg-type]
+    assert_same(snapshot(loaded), live)
+    # Without an average in the model there is nothing to put back.
+    EMA.resume_without(run.method.state_dict(), SimpleNamespace(model=nn.ReLU()))  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint holds state of algorithms")
+@pytest.mark.parametrize(
+    ("listed", "how"),
+    [
+        (False, {}),
+        (False, {"load_exclude_algorithms": ["EMA"]}),
+        (True, {"load_exclude_algorithms": ["EMA"]}),
+        (False, {"load_ignore_keys": ["state/algorithms"]}),
+    ],
+)
+def test_resuming_without_goes_on_from_the_trained_weights(
+    train: Callable[..., Training], tmp_path: Path, listed: bool, how: dict[str, Any]
+) -> None:
+    straight = train(None).fit()
+    train(EMA(smoothing=0.7), tmp_path, max_duration="4ba").fit()
+    (path,) = tmp_path.glob("ep*-ba4-*")
+    with pytest.warns(UserWarning, match="leaves EMA out and goes on from the weights"):
+        resumed = train(EMA(smoothing=0.7) if listed else None, load_path=str(path), **how)
+    resumed.fit()
+    assert_same(snapshot(resumed.model), snapshot(straight.model))
 
 
 # ---- forms of the state ----

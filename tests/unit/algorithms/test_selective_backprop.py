@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,7 @@ from composer.algorithms.selective_backprop.functional import frozen_statistics,
 from composer.core.algorithm import Phase
 from composer.core.event import Event
 from composer.core.passes import sort_by_phase
+from composer.core.warnings import NoEffectWarning
 from composer.models import ComposerClassifier
 
 
@@ -268,6 +271,181 @@ def test_batch_objects(make_run: Callable[..., Any]) -> None:
     assert len(original.x) == 4
 
 
+class _Lines(nn.Module):
+    """One loss per sample, whatever else the batch holds."""
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return batch["x"].float()
+
+    def loss(self, outputs: Any, batch: Any, reduction: str = "mean") -> torch.Tensor:
+        return F.l1_loss(outputs, batch["y"], reduction=reduction)
+
+
+def lines_run(make_run: Callable[..., Any], **fields: Any) -> Any:
+    method = SelectiveBackprop(0.0, 1.0, interrupt=0, input_key="x", target_key="y")
+    run = make_run(_Lines(), [method], **fields)
+    run.at(0)
+    return run
+
+
+def lines(n: int, **members: Any) -> dict[str, Any]:
+    x = torch.arange(float(n))
+    return {"x": x, "y": torch.zeros(n), **members}
+
+
+def thinned(run: Any, batch: Any) -> Any:
+    run.state.batch = batch
+    run.fire(Event.AFTER_DATALOADER)
+    return run.state.batch
+
+
+class Pair(NamedTuple):
+    ids: Any
+    length: Any
+
+
+def test_lists_and_nested_members_are_thinned_out_alike(make_run: Callable[..., Any]) -> None:
+    run = lines_run(make_run)
+    names = list("abcdefgh")
+    batch = lines(
+        8,
+        names=names,
+        rows=np.arange(8) * 10,
+        boxes=[torch.full((i + 1, 4), float(i)) for i in range(8)],
+        meta={"size": tuple((i, i) for i in range(8)), "source": "disk", "none": None},
+        pair=Pair(torch.arange(8), torch.tensor(3)),
+        views=[torch.arange(8), torch.arange(8) * 2],
+        labels=("cat", None, "dog"),
+        maybe=["a", None, 3, "d", "e", "f", "g", "h"],
+        constant=torch.ones(3),
+    )
+    thin = thinned(run, batch)
+    kept = [int(i) for i in thin["x"]]
+    assert len(kept) == 4
+    assert thin["names"] == [names[i] for i in kept]
+    assert thin["rows"].tolist() == [10 * i for i in kept]
+    assert [box.shape[0] for box in thin["boxes"]] == [i + 1 for i in kept]
+    assert thin["meta"]["size"] == tuple((i, i) for i in kept)
+    assert (thin["meta"]["source"], thin["meta"]["none"]) == ("disk", None)
+    assert thin["pair"].ids.tolist() == kept
+    assert thin["pair"].length == 3
+    assert [view.tolist() for view in thin["views"]] == [kept, [2 * i for i in kept]]
+    assert thin["labels"] == ("cat", None, "dog")
+    assert thin["maybe"] == [batch["maybe"][i] for i in kept]
+    assert thin["constant"].shape == (3,)
+    assert len(batch["names"]) == len(batch["x"]) == 8
+
+
+def test_what_belongs_to_samples_is_decided_on_the_first_batch(
+    make_run: Callable[..., Any],
+) -> None:
+    run = lines_run(make_run)
+    classes = ["a", "b", "c"]
+    assert len(thinned(run, lines(8, names=list("abcdefgh"), classes=classes))["names"]) == 4
+    # A later batch that happens to have as many samples as there are classes.
+    last = thinned(run, lines(3, names=list("xyz"), classes=classes))
+    assert len(last["x"]) == len(last["names"]) == 2
+    assert last["classes"] == classes
+    with pytest.raises(ValueError, match=r"\['names'\].* batch of 8 samples it has 7 entries"):
+        thinned(run, lines(8, names=list("abcdefg"), classes=classes))
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "message"),
+    [
+        ({"twice": [torch.zeros(3, 2)] * 3}, TypeError, r"cannot tell .*\['twice'\]"),
+        ({"a": {"mixed": [torch.zeros(3), "x", None]}}, TypeError, r"\['a'\]\['mixed'\]"),
+        ({"marks": {"a", "b", "c"}}, TypeError, r"\['marks'\], a set"),
+        (
+            {"packed": nn.utils.rnn.pack_sequence([torch.zeros(2)] * 3)},
+            TypeError,
+            r"\['packed'\], a PackedSequence",
+        ),
+        ({"x": torch.zeros(1, 3)}, ValueError, "at 'x' in the batch; samples must come first"),
+    ],
+)
+def test_members_that_would_get_out_of_step_are_refused_at_the_first_batch(
+    make_run: Callable[..., Any], members: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    method = SelectiveBackprop(0.5, 0.9, input_key="x", target_key="y")
+    run = make_run(_Lines(), [method])
+    run.at(0)
+    with pytest.raises(error, match=message):
+        thinned(run, lines(3, **members))
+
+
+def test_attributes_of_batch_objects_are_thinned_out_alike(make_run: Callable[..., Any]) -> None:
+    class Model(_Lines):
+        def forward(self, batch: Any) -> torch.Tensor:
+            return batch.x
+
+        def loss(self, outputs: Any, batch: Any, reduction: str = "mean") -> torch.Tensor:
+            return F.l1_loss(outputs, batch.y, reduction=reduction)
+
+    run = make_run(Model(), [SelectiveBackprop(0.0, 1.0, input_key="x", target_key="y")])
+    run.at(0)
+    original = SimpleNamespace(**lines(6, names=list("abcdef"), scale=2.0))
+    thin = thinned(run, original)
+    assert thin.names == ["abcdef"[int(i)] for i in thin.x]
+    assert (len(thin.y), thin.scale, len(original.names)) == (3, 2.0, 6)
+
+
+def test_bytes_are_ranked_as_the_microbatch_transforms_leave_them(
+    make_run: Callable[..., Any],
+) -> None:
+    net = _Net()
+    run = make_run(ComposerClassifier(net, num_classes=3), [SelectiveBackprop(0.0, 1.0)])
+    before_random: list[torch.Tensor] = []
+
+    def transform(batch: Any) -> Any:
+        batch[1].add_(0)  # may write into what it gets
+        images = batch[0].float().div_(255)
+        batch[0].zero_()
+        before_random.append(torch.rand(1))
+        return images, batch[1]
+
+    run.state.train_microbatch_transforms = transform
+    run.at(0)
+    x = torch.randint(1, 256, (8, 3, 2, 2), dtype=torch.uint8)
+    y = torch.randint(0, 3, (8,))
+    torch.manual_seed(2)
+    kept, labels = thinned(run, (x, y))
+    after = torch.get_rng_state()
+    assert kept.dtype == torch.uint8
+    assert bool((x > 0).all())
+    places = [int((x == one).flatten(1).all(1).nonzero()) for one in kept]
+    assert torch.equal(y[places], labels)
+    assert [call.n for call in net.calls] == [2, 8]
+    torch.manual_seed(2)
+    sample_by_loss(torch.rand(8, generator=torch.Generator()), 0.5)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+@pytest.mark.parametrize(("n", "left"), [(2, 2), (3, 2), (4, 2), (5, 2), (9, 2), (40, 4)])
+def test_batch_norm_has_two_samples_to_train_on(
+    make_run: Callable[..., Any], n: int, left: int
+) -> None:
+    model = ComposerClassifier(_Net(), num_classes=3)
+    run = make_run(model, [SelectiveBackprop(0.0, 1.0, keep=0.1, interrupt=0)])
+    run.at(0)
+    run.state.batch = batch(n)
+    with pytest.warns(NoEffectWarning, match="batches of 2") if n == 2 else nullcontext():
+        run.fire(Event.AFTER_DATALOADER)
+    assert len(run.state.batch[0]) == len(run.state.batch[1]) == left
+    model.loss(model(run.state.batch), run.state.batch)
+
+
+def test_a_second_run_is_tried_anew(make_run: Callable[..., Any]) -> None:
+    method = SelectiveBackprop(0.5, 0.9)
+    for _ in range(2):
+        net = _Net()
+        run = make_run(ComposerClassifier(net, num_classes=3), [method])
+        run.fire(Event.INIT)
+        run.at(0)
+        thinned(run, batch())
+        assert [call.n for call in net.calls] == [2]
+
+
 def test_checks_come_long_before_the_start(make_run: Callable[..., Any]) -> None:
     method = SelectiveBackprop(start=0.5)
     without = ComposerClassifier(nn.Identity(), num_classes=3)
@@ -290,7 +468,8 @@ def test_batch_of_one_and_keep_one(make_run: Callable[..., Any]) -> None:
     run = make_run(model, [SelectiveBackprop(0.0, 1.0)])
     run.at(0)
     run.state.batch = batch(1)
-    run.fire(Event.AFTER_DATALOADER)
+    with pytest.warns(NoEffectWarning, match="batches of 1"):
+        run.fire(Event.AFTER_DATALOADER)
     assert len(run.state.batch[0]) == 1
     off = SelectiveBackprop(0.0, 1.0, keep=1)
     assert not off.match(Event.INIT, run.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,50 @@ def test_a_target_needs_evaluation_data() -> None:
     text = GOOD.replace("eval_data:\n  dataset: rows\n  batch_size: 100\n", "")
     with pytest.raises(RecipeError, match="a target needs the section eval_data"):
         parse(text)
+
+
+def bomb(levels: int) -> str:
+    text = "a0: &a0 x\n"
+    for i in range(levels):
+        text += f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (bomb(7), "more than 10,000 values"),
+        (bomb(40), "more than 10,000 values"),
+        (bomb(40) + "? *a40\n: x\n", "more than 10,000 values"),
+        (
+            "m0: &m0 {k: v}\n"
+            + "".join(
+                f"m{i + 1}: &m{i + 1} {{<<: [{', '.join([f'*m{i}'] * 9)}]}}\n" for i in range(20)
+            ),
+            "more than 10,000 values",
+        ),
+        ("a: &a [*a]\n", "line 1: this value refers to itself"),
+        ("a: &a {b: {c: *a}}\n", "line 1: this value refers to itself"),
+        ("a: &a {<<: *a}\n", "line 1: this value refers to itself"),
+        ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a: " + "{b: " * 5000 + "1" + "}" * 5000, "nested too deeply"),
+        ("".join("- " for _ in range(3000)) + "x", "nested too deeply"),
+        ("a: 2024-13-45\n", "line 1: '2024-13-45' cannot be read as timestamp"),
+        ("a: !!int x\n", "line 1: 'x' cannot be read as int"),
+        ("a: !!bool x\n", "line 1: 'x' cannot be read as bool"),
+        ("a: " + "9" * 6000 + "\n", "cannot be read as int"),
+        ("a: \x01\n", "not YAML"),
+        ("? [a, b]\n: 1\n", "line 1: key of kind sequence must be a word"),
+    ],
+    ids=range(16),
+)
+def test_documents_that_would_never_be_read_are_refused_at_once(text: str, expected: str) -> None:
+    started = time.perf_counter()
+    with pytest.raises(RecipeError) as caught:
+        parse(text)
+    assert str(caught.value).startswith("good.yaml")
+    assert expected in str(caught.value)
+    assert time.perf_counter() - started < 5
 
 
 def test_nothing_in_a_recipe_is_executed(tmp_path: Path) -> None:

@@ -53,12 +53,37 @@ def note(filename: str) -> Any:
     return Callback()
 
 
+def gone() -> Any:
+    raise FileNotFoundError(2, "No such file or directory", "/nowhere")
+
+
+def broken(at: int = 0) -> Any:
+    from composer.core.callback import Callback
+
+    class Broken(Callback):
+        def batch_start(self, state: Any, logger: Any) -> None:
+            if int(state.timestamp.batch) == at:
+                raise ValueError(f"at batch {at}")
+
+    return Broken()
+
+
+def stopper() -> Any:
+    from composer.callbacks.early_stopper import EarlyStopper
+
+    return EarlyStopper("MulticlassAccuracy", "evl")
+
+
 THINGS: dict[str, Any] = {
     "signs": signs,
     "line": line,
     "loader": loader,
     "sgd": DecoupledSGDW,
     "note": note,
+    "gone": gone,
+    "broken": broken,
+    "broken_later": lambda: broken(1),
+    "stopper": stopper,
 }
 
 
@@ -136,12 +161,37 @@ def test_the_last_evaluation_is_that_of_the_last_weights(tmp_path: Path) -> None
         (["train_data.dataset=loader"], "makes its own batches"),
         (["optimizer.sgd.lr=-1"], "learning rate"),
         (["model=lines"], "no model named 'lines'"),
+        (["trainer={progress_bar: false}"], "max_duration"),
+        (["trainer.save_folder=/proc/x"], "/proc/x"),
+        (["train_data.dataset=gone"], "No such file or directory: '/nowhere'"),
+        (["callbacks=[stopper]"], 'Did you mean "eval"'),
     ],
 )
 def test_recipes_that_cannot_run(tmp_path: Path, overrides: list[str], text: str) -> None:
     with pytest.raises(RecipeError) as caught:
         run(tmp_path, *overrides)
     assert text in str(caught.value)
+
+
+def test_errors_amid_training_stay_what_they_are(tmp_path: Path) -> None:
+    for name, batch in (("broken", 0), ("broken_later", 1)):
+        with pytest.raises(ValueError, match=f"at batch {batch}") as caught:
+            run(tmp_path, f"callbacks=[{name}]")
+        assert not isinstance(caught.value, RecipeError)
+
+
+def test_workers_do_not_stay_over_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def watch(self: Any, dataset: Any, **settings: Any) -> None:
+        seen.append(settings.pop("persistent_workers", False))
+        settings["num_workers"] = 0
+        init(self, dataset, **settings)
+
+    init = DataLoader.__init__
+    monkeypatch.setattr(DataLoader, "__init__", watch)
+    run(tmp_path, "train_data.num_workers=2", "trainer.max_duration=1ba")
+    assert seen == [False, False]
 
 
 def test_a_plugin_may_give_a_loader(tmp_path: Path) -> None:
@@ -179,6 +229,14 @@ def test_exit_status(recipe_file: str, capsys: pytest.CaptureFixture[str]) -> No
     assert train(recipe_file, "modl=line") == 2
     assert 'Did you mean "model"' in capsys.readouterr().err
     assert train("nothing.yaml") == 2
+    assert train(recipe_file, "trainer={progress_bar: false}") == 2
+    assert "signs.yaml: the section trainer needs max_duration" in capsys.readouterr().err
+    Path("bomb.yaml").write_text(
+        "a0: &a0 x\n"
+        + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(7))
+    )
+    assert train("bomb.yaml") == 2
+    assert "more than 10,000 values" in capsys.readouterr().err
     assert Path("runs/signs-2").is_dir()
     assert not Path("runs/signs-3").exists()
 

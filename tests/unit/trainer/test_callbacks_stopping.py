@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,8 @@ from composer.callbacks.early_stopper import EarlyStopper
 from composer.callbacks.lr_monitor import LRMonitor
 from composer.callbacks.threshold_stopper import ThresholdStopper
 from composer.core.timestamp import Timestamp
+from composer.trainer import Trainer
+from composer_testing.tiny import TinyModel, loader
 
 
 class FakeMetric:
@@ -34,6 +37,7 @@ class FakeRun:
     ) -> None:
         self.metric = FakeMetric(higher_is_better)
         self.label = label
+        self.evaluators = [] if label == "train" else [SimpleNamespace(label=label)]
         self.eval_metrics = {} if label == "train" else {label: {name: self.metric}}
         self.train_metrics = {name: self.metric} if label == "train" else {}
         self.dataloader_label: str | None = "train"
@@ -153,7 +157,203 @@ def test_unknown_metric_is_refused_before_training() -> None:
             stopper.fit_start(run, None)  # type: ignore[arg-type]
     train = FakeRun("MulticlassAccuracy", label="train")
     with pytest.raises(ValueError, match="of 'train', whose metrics are: MulticlassAccuracy"):
-        train.run(EarlyStopper("loss", "train"), [0.5])
+        EarlyStopper("loss", "train").fit_start(train, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "stopper",
+    [EarlyStopper("MulticlassAccuracy", "evl"), ThresholdStopper("MulticlassAccuracy", "evl", 0.5)],
+    ids=lambda stopper: type(stopper).__name__,
+)
+def test_unknown_label_is_refused_before_training(stopper: Any) -> None:
+    run = FakeRun("MulticlassAccuracy")
+    with pytest.raises(ValueError, match=r"'evl'.* under: eval, train\. Did you mean \"eval\"\?"):
+        stopper.fit_start(run, None)
+
+
+class Hits:
+    """A metric that returns the very tensor that it adds to."""
+
+    higher_is_better = True
+
+    def __init__(self) -> None:
+        self.total = torch.tensor(0.5)
+
+    def compute(self) -> torch.Tensor:
+        return self.total
+
+
+def test_the_best_value_is_a_copy() -> None:
+    run = FakeRun("Hits")
+    hits = Hits()
+    run.eval_metrics = {"eval": {"Hits": hits}}  # type: ignore[dict-item]
+    stopper = EarlyStopper("Hits", "eval", patience=3)
+    run.run(stopper, [None])
+    hits.total += 1.0
+    assert stopper.best == 0.5
+
+
+# ---- continuing a run that was stopped ----
+
+
+STOPPERS = {
+    "early": lambda **changed: EarlyStopper(
+        "MulticlassAccuracy", "eval", **{"patience": 1, **changed}
+    ),
+    "threshold": lambda **changed: ThresholdStopper(
+        "MulticlassAccuracy", "eval", **{"threshold": 0.45, **changed}
+    ),
+}
+
+
+def stopped_run(kind: str) -> dict[str, Any]:
+    """The state of a stopper that ended a run at its third epoch."""
+    stopper = STOPPERS[kind]()
+    values = [0.5, 0.5, 0.5] if kind == "early" else [0.1, 0.2, 0.5]
+    assert FakeRun("MulticlassAccuracy").run(stopper, [torch.tensor(v) for v in values]) == 3
+    return stopper.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "again"),
+    [
+        ("early", {}, True),
+        ("early", {"patience": 0}, True),
+        ("early", {"patience": 2}, False),
+        ("early", {"comp": "less"}, True),
+        ("threshold", {}, True),
+        ("threshold", {"threshold": 0.3}, True),
+        ("threshold", {"threshold": 0.6}, False),
+        ("threshold", {"comp": "less"}, False),
+    ],
+)
+def test_a_stopped_run_stays_stopped(
+    kind: str, changed: dict[str, Any], again: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopper = STOPPERS[kind](**changed)
+    stopper.load_state_dict(stopped_run(kind))
+    saved = stopper.state_dict()
+    run = FakeRun("MulticlassAccuracy")
+    run.timestamp = Timestamp(epoch=3, batch=3)
+    assert run.run(stopper, []) is None
+    assert run.stopped is again
+    assert ("nothing is trained" in caplog.text) is again
+    assert ("stopped" in stopper.state_dict()) is again
+    # The user who calls `fit` once more in this process wants to go on.
+    run.stopped = False
+    stopper.fit_start(run, None)
+    assert not run.stopped
+    assert "stopped" in saved
+
+
+def test_another_metric_starts_fresh() -> None:
+    stopper = ThresholdStopper("Other", "eval", 0.3)
+    stopper.load_state_dict(stopped_run("threshold"))
+    assert stopper.state_dict() == {}
+
+
+def test_exactly_the_threshold_is_judged_alike_after_loading() -> None:
+    # 0.9 in single precision lies below 0.9 in double.
+    first, second = (
+        ThresholdStopper("MulticlassAccuracy", "eval", 0.9, comp=operator.ge) for _ in range(2)
+    )
+    run = FakeRun("MulticlassAccuracy")
+    assert run.run(first, [torch.tensor(0.9)]) == 1
+    second.load_state_dict(first.state_dict())
+    run.stopped = False
+    second.fit_start(run, None)  # type: ignore[arg-type]
+    assert run.stopped
+
+
+def test_a_stopper_of_an_earlier_run_starts_fresh() -> None:
+    for make in STOPPERS.values():
+        stopper, fresh = make(), make()
+        FakeRun("MulticlassAccuracy").run(stopper, [torch.tensor(0.5)] * 3)
+        stopper.init(None, None)  # type: ignore[arg-type]
+        assert stopper.state_dict() == fresh.state_dict()
+
+
+class Scripted(TinyModel):
+    """A model whose metric takes given values."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        super().__init__()
+        self.values = values
+
+    def get_metrics(self, is_train: bool) -> dict[str, Any]:
+        return {} if is_train else {"Score": ScriptedScore(self.values)}
+
+    def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
+        pass
+
+
+class ScriptedScore:
+    """Gives the next value whenever it is asked; counts on from where the checkpoint stood."""
+
+    higher_is_better = True
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self.values = values
+        self.asked_at = -1
+
+    def to(self, device: Any) -> ScriptedScore:
+        return self
+
+    def reset(self) -> None:
+        self.asked_at += 1
+
+    def compute(self) -> torch.Tensor:
+        return torch.tensor(self.values[min(self.asked_at, len(self.values) - 1)])
+
+
+def autoresumed(folder: Path, stopper: Any, values: Sequence[float], interval: str) -> int:
+    """Start a run, or continue it; the number of batches it ended at."""
+    torch.manual_seed(0)
+    model = Scripted(values)
+    trainer = Trainer(
+        model=model,
+        train_dataloader=loader(),
+        eval_dataloader=loader(8, shuffle=False),
+        eval_interval=interval,
+        max_duration="6ep",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        callbacks=stopper,
+        run_name="stopped",
+        save_folder=str(folder),
+        autoresume=True,
+        progress_bar=False,
+        seed=1,
+    )
+    trainer.fit()
+    trainer.close()
+    return int(trainer.state.timestamp.batch)
+
+
+@pytest.mark.parametrize("interval", ["1ep", "4ba"])
+@pytest.mark.parametrize(
+    ("make", "changed", "values"),
+    [
+        (
+            lambda: ThresholdStopper("Score", "eval", 0.5),
+            ThresholdStopper("Score", "eval", 0.9),
+            [0.1, 0.6],
+        ),
+        (
+            lambda: EarlyStopper("Score", "eval", patience=0),
+            EarlyStopper("Score", "eval", patience=9),
+            [0.6, 0.6],
+        ),
+    ],
+    ids=["threshold", "early"],
+)
+def test_a_stopped_run_trains_nothing_more_when_it_is_resumed(
+    tmp_path: Path, make: Any, changed: Any, values: list[float], interval: str
+) -> None:
+    # An epoch has six batches; the second evaluation stops the run, be it amid an epoch.
+    end = {"1ep": 12, "4ba": 8}[interval]
+    ends = [autoresumed(tmp_path, make(), values, interval) for _ in range(3)]
+    assert ends == [end] * 3
+    assert autoresumed(tmp_path, changed, [0.6], interval) == 36
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import warnings
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -341,6 +342,71 @@ def test_compile_refuses() -> None:
         compile_composer_scheduler("linear", make_state())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="before the run ends"):
         compile_composer_scheduler(LinearWithWarmupScheduler("1ba", t_max="5ba"), make_state())
+
+
+NUMBERS: list[tuple[str, Any]] = [
+    ("alpha", lambda v: ConstantScheduler(v)),
+    ("alpha", lambda v: ConstantWithWarmupScheduler("1ba", v)),
+    ("alpha_i", lambda v: LinearScheduler(alpha_i=v)),
+    ("alpha_f", lambda v: LinearScheduler(alpha_f=v)),
+    ("alpha_i", lambda v: LinearWithWarmupScheduler("1ba", alpha_i=v)),
+    ("alpha_f", lambda v: LinearWithWarmupScheduler("1ba", alpha_f=v)),
+    ("alpha_f", lambda v: CosineAnnealingScheduler(alpha_f=v)),
+    ("alpha_f", lambda v: CosineAnnealingWithWarmupScheduler("1ba", alpha_f=v)),
+    ("alpha_f", lambda v: CosineAnnealingWarmRestartsScheduler("1ba", alpha_f=v)),
+    ("t_mult", lambda v: CosineAnnealingWarmRestartsScheduler("1ba", t_mult=v)),
+    ("alpha_f", lambda v: PolynomialScheduler(1.0, alpha_f=v)),
+    ("power", lambda v: PolynomialScheduler(v)),
+    ("alpha_f", lambda v: PolynomialWithWarmupScheduler("1ba", alpha_f=v)),
+    ("power", lambda v: PolynomialWithWarmupScheduler("1ba", power=v)),
+    ("gamma", lambda v: StepScheduler("1ba", v)),
+    ("gamma", lambda v: MultiStepScheduler(["1ba"], v)),
+    ("gamma", lambda v: MultiStepWithWarmupScheduler("1ba", ["2ba"], v)),
+    ("gamma", lambda v: ExponentialScheduler(v)),
+]
+
+
+@pytest.mark.parametrize(("name", "make"), NUMBERS)
+def test_numbers_that_are_no_factors(name: str, make: Any) -> None:
+    for value in (math.nan, math.inf, -math.inf, -1, -0.001):
+        with pytest.raises(ValueError, match=f"{name} must be a finite number, .*, got {value}"):
+            make(value)
+    for wrong in ("0.5", None, True, [0.1]):
+        with pytest.raises(TypeError, match=f"{name} must be a number, .* got"):
+            make(wrong)
+    for value in (1, 2.5, numpy.float32(1.5), *([] if name == "t_mult" else [0, 0.5])):
+        assert math.isfinite(make(value)(make_state(3)))
+
+
+def test_other_arguments_of_the_wrong_kind() -> None:
+    with pytest.raises(TypeError, match="scale_warmup must be True or False, got 'false'"):
+        LinearWithWarmupScheduler("1ba", scale_warmup="false")  # type: ignore[arg-type]
+    for milestones in (3, None):
+        with pytest.raises(TypeError, match="milestones must be a list of times"):
+            MultiStepScheduler(milestones)  # type: ignore[arg-type]
+
+
+def test_a_factor_that_is_no_finite_number_names_schedule_and_batch() -> None:
+    state = make_state(0, max_duration="400ba")
+
+    def broken(state: Any) -> Any:
+        return [1.0, math.nan, math.inf, None, "a"][state.timestamp.batch.value]
+
+    compiled = compile_composer_scheduler(broken, state)
+    state.optimizers[0].step()
+    for batch, value in enumerate(["nan", "inf", "None", "'a'"], start=1):
+        state.timestamp = Timestamp(batch=batch)
+        with pytest.raises(ValueError, match=f"broken gives the factor {value} at batch {batch};"):
+            compiled.step()
+    growing = compile_composer_scheduler(StepScheduler("1ba", 10.0), make_state(0))
+    assert growing.get_last_lr() == [0.5]
+    with pytest.raises(ValueError, match="StepScheduler gives the factor inf at batch 399"):
+        compile_composer_scheduler(
+            StepScheduler("1ba", 10.0), make_state(399, max_duration="400ba")
+        )
+    for ssr in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="scale_schedule_ratio must be finite"):
+            compile_composer_scheduler(LinearScheduler(), make_state(), ssr)
 
 
 def test_scheduler_is_abstract() -> None:

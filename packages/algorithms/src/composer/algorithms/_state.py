@@ -14,9 +14,16 @@ from composer.utils.batches import batch_set
 from composer.utils.modules import unwrapped_model
 
 if TYPE_CHECKING:
+    from composer.core.algorithm import Algorithm
     from composer.core.state import State
 
-__all__ = ["loss_function", "precision_context", "replace_in_batch", "with_replaced"]
+__all__ = [
+    "loss_function",
+    "precision_context",
+    "refuse_second",
+    "replace_in_batch",
+    "with_replaced",
+]
 
 
 def with_replaced(batch: Any, key: Any, value: Any) -> Any:
@@ -61,6 +68,30 @@ def replace_in_batch(state: State, key: Any, value: Any) -> None:
         {'x': 2}
     """
     state.batch = with_replaced(state.batch, key, value)
+
+
+def refuse_second(method: Algorithm, state: State) -> None:
+    """Refuse a run that has a method twice.
+
+    Args:
+        method: The method.
+        state: The state of the run.
+
+    Raises:
+        ValueError: If there is another one of its kind.
+
+    Example:
+        >>> from composer.algorithms import EMA
+        >>> from types import SimpleNamespace
+        >>> method = EMA()
+        >>> refuse_second(method, SimpleNamespace(algorithms=[method]))
+    """
+    twins = [other for other in state.algorithms if isinstance(other, type(method))]
+    if len(twins) > 1:
+        raise ValueError(
+            f"one run has room for one {type(method).__name__}, but algorithms holds "
+            f"{len(twins)}: {twins}; keep one of them"
+        )
 
 
 def loss_function(state: State) -> Callable[..., Any]:

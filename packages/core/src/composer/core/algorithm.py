@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -184,6 +185,25 @@ class Algorithm(Serializable, ABC):
         """
         del state
         return nullcontext()
+
+    @classmethod
+    def resume_without(cls, saved: Mapping[str, Any], state: State) -> None:
+        """Undo what :meth:`saving` did to a stored model, in a run that leaves the method out.
+
+        Called when a checkpoint is resumed with optimizer and clock, but without this method: it is
+        not among the run's algorithms, excluded, or its state was ignored.
+
+        Args:
+            saved: The method's state in the checkpoint.
+            state: The state of the run, restored.
+
+        Example:
+            >>> class Nothing(Algorithm):
+            ...     events = frozenset()
+            ...     def apply(self, event, state, logger):
+            ...         pass
+            >>> Nothing.resume_without({}, None)
+        """
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor arguments from which an equal algorithm can be made.

@@ -364,6 +364,30 @@ def _load_algorithms(state: State, saved: Any, how: _Restoring) -> None:
     )
 
 
+def _resume_without(state: State, stored: Sequence[Any], loaded: Sequence[Any]) -> None:
+    """Let algorithms that are in the checkpoint and not in this run undo what saving did."""
+    waiting = [s["type"] for s in loaded]
+    here = [_short_name(a) for a in state.algorithms]
+    for entry in stored:
+        name = entry["type"]
+        if name in waiting and name in here:
+            waiting.remove(name)
+            here.remove(name)
+            continue
+        if entry.get("plugin") is None:
+            continue
+        try:
+            kind: type[Algorithm] = plugins.load("composer.algorithms", entry["plugin"])
+        except plugins.PluginError as error:
+            warnings.warn(
+                f"the checkpoint was trained with {name}, which is not installed, so what it did "
+                f"to the stored model stays: {error}",
+                stacklevel=2,
+            )
+        else:
+            kind.resume_without(entry["state"], state)
+
+
 def _apply_required_algorithms(state: State, saved: Sequence[Any], how: _Restoring) -> None:
     """Put algorithms that shaped the stored model on this one, where the user left them out."""
     here = [_short_name(a) for a in state.algorithms]
@@ -537,6 +561,7 @@ def restore(
     strict: bool = True,
     exclude_algorithms: Sequence[str] | None = None,
     fields: Iterable[str] | None = None,
+    stored_algorithms: Sequence[Any] | None = None,
 ) -> None:
     """Put saved fields back into a state.
 
@@ -550,6 +575,8 @@ def restore(
         strict: Whether the model's keys must match exactly.
         exclude_algorithms: Names (patterns allowed) of algorithms that must not be applied again.
         fields: Which fields; all by default.
+        stored_algorithms: The checkpoint's algorithms before parts of it were ignored; those of
+            ``saved`` by default.
 
     Raises:
         ValueError: If the model, the optimizer or a required algorithm does not fit.
@@ -589,3 +616,6 @@ def restore(
             warnings.warn(
                 "the checkpoint holds no optimizer state; the optimizer starts fresh", stacklevel=2
             )
+    if {"model", "optimizers"} <= saved.keys() and {"model", "optimizers"} <= set(chosen):
+        kept = [s for s in saved.get("algorithms") or [] if s["type"] not in excluded]
+        _resume_without(state, stored_algorithms or saved.get("algorithms") or [], kept)

@@ -163,6 +163,9 @@ class Recipe:
 
 # ---- reading ---------------------------------------------------------------------------------
 
+#: So many values are enough for any recipe; references can make billions out of a few lines.
+MAX_NODES = 10_000
+
 _Path = tuple[str | int, ...]
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
@@ -200,11 +203,59 @@ def _loader() -> Any:
     return Loader
 
 
+def _check_size(root: Any, source: str) -> None:
+    """Refuse a document that is too large once its references are followed, without doing so."""
+    import yaml
+
+    sizes: dict[int, int] = {}
+    unfinished: set[int] = set()
+
+    def size(node: Any) -> int:
+        if id(node) in sizes:
+            return sizes[id(node)]
+        where = f"{source}, line {node.start_mark.line + 1}"
+        if id(node) in unfinished:
+            raise RecipeError(f"{where}: this value refers to itself")
+        unfinished.add(id(node))
+        total = 1
+        if isinstance(node, yaml.MappingNode):
+            total += sum(size(key) + size(value) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            total += sum(map(size, node.value))
+        if total > MAX_NODES:
+            raise RecipeError(
+                f"{where}: with its references (*) followed this holds more than {MAX_NODES:,} "
+                "values, which no recipe needs"
+            )
+        unfinished.discard(id(node))
+        sizes[id(node)] = total
+        return total
+
+    size(root)
+
+
 def _read_yaml(text: str, source: str) -> _Document:
+    try:
+        return _read(text, source)
+    except RecursionError:
+        raise RecipeError(f"{source}: values are nested too deeply") from None
+
+
+def _read(text: str, source: str) -> _Document:
     import yaml
 
     lines: dict[_Path, int] = {}
-    loader = _loader()(text)
+    loader: Any = None
+
+    def scalar(node: Any) -> Any:
+        try:
+            return loader.construct_object(node, deep=True)
+        # The constructors of YAML's types let through what Python says about a wrong value.
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RecipeError(
+                f"{source}, line {node.start_mark.line + 1}: {node.value[:80]!r} cannot be read as "
+                f"{node.tag.rpartition(':')[2]}"
+            ) from error
 
     def plain(node: Any, path: _Path) -> Any:
         lines.setdefault(path, node.start_mark.line + 1)
@@ -217,10 +268,12 @@ def _read_yaml(text: str, source: str) -> _Document:
             loader.flatten_mapping(node)
             result: dict[str, Any] = {}
             for key_node, value_node in node.value:
-                key = loader.construct_object(key_node, deep=True)
                 line = key_node.start_mark.line + 1
+                key = scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
                 if not isinstance(key, str):
-                    raise RecipeError(f"{source}, line {line}: key {key!r} must be a word")
+                    raise RecipeError(
+                        f"{source}, line {line}: key {_shown(key_node)} must be a word"
+                    )
                 if key in result:
                     raise RecipeError(
                         f"{source}, line {line}: key {key!r} was given before, on line "
@@ -231,10 +284,13 @@ def _read_yaml(text: str, source: str) -> _Document:
             return result
         if isinstance(node, yaml.SequenceNode):
             return [plain(item, (*path, i)) for i, item in enumerate(node.value)]
-        return loader.construct_object(node, deep=True)
+        return scalar(node)
 
     try:
+        loader = _loader()(text)
         node = loader.get_single_node()
+        if node is not None:
+            _check_size(node, source)
         value = None if node is None else plain(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -243,8 +299,15 @@ def _read_yaml(text: str, source: str) -> _Document:
     except yaml.YAMLError as error:
         raise RecipeError(f"{source}: not YAML: {error}") from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     return _Document(source, value, lines)
+
+
+def _shown(node: Any) -> str:
+    if not isinstance(node.value, str):
+        return f"of kind {node.id}"
+    return repr(node.value) if node.tag == "tag:yaml.org,2002:str" else node.value
 
 
 # ---- overriding ------------------------------------------------------------------------------

@@ -20,6 +20,9 @@ __all__ = ["RecipeParts", "find_recipe", "recipe_names", "resolve_recipe"]
 
 GROUP = "composer.recipes"
 
+#: What says that a recipe cannot be used; anything else that is raised is a slip in code.
+REFUSALS = (TypeError, ValueError, OSError, ImportError, RuntimeError)
+
 #: Arguments of the trainer that sections of a recipe give.
 MANAGED = {
     "model": "model",
@@ -135,7 +138,7 @@ def _maker(
     def make(**extra: Any) -> Any:
         try:
             return thing(**extra, **component.arguments)
-        except (TypeError, ValueError) as error:
+        except REFUSALS as error:
             raise RecipeError(f"{component.where}: {label}: {error}") from error
 
     return make

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer.core.callback import Callback
 from composer.recipes.config import Component, Data, Recipe, RecipeError, Target
-from composer.recipes.resolve import RecipeParts, resolve_recipe
+from composer.recipes.resolve import REFUSALS, RecipeParts, resolve_recipe
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -131,10 +131,19 @@ class Outcome:
         return [str(f) for f in files if f.is_file() and f.parent not in written]
 
 
-class _LastEvaluation(Callback):
-    """Remembers when the evaluators ran last, so that the end of a run need not repeat them."""
+class _Progress(Callback):
+    """Remembers whether training began, and when the evaluators ran last.
 
+    What is raised before the first batch is asked for says that the recipe cannot be used; and the
+    end of a run need not repeat an evaluation.
+    """
+
+    began: bool = False
     batch: int = -1
+
+    def before_dataloader(self, state: State, logger: Logger) -> None:
+        del state, logger
+        self.began = True
 
     def eval_after_all(self, state: State, logger: Logger) -> None:
         del logger
@@ -218,8 +227,9 @@ def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -
         batch_size=data.batch_size,
         sampler=sampler,
         drop_last=drop_last,
+        # Workers are started anew every epoch: those that stay carry random states along which no
+        # checkpoint holds.
         num_workers=data.num_workers,
-        persistent_workers=data.num_workers > 0,
         # A data set that makes samples together may know how to keep them together.
         collate_fn=getattr(dataset, "collate", None),
     )
@@ -266,7 +276,7 @@ def _build(recipe: Recipe, parts: RecipeParts, folder: Path, seed: int, extra: C
         arguments["schedulers"] = [make() for make in parts.schedulers]
     try:
         return Trainer(**{**arguments, **recipe.trainer})
-    except (TypeError, ValueError) as error:
+    except REFUSALS as error:
         raise RecipeError(f"{recipe.where}: {error}") from error
 
 
@@ -306,10 +316,14 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
     run_folder = _run_folder(Path(folder), recipe.name, again=again)
     recipe = _in_folder(recipe, run_folder)
     parts = resolve_recipe(recipe)
+    if recipe.trainer.get("max_duration") is None:
+        raise RecipeError(
+            f"{recipe.where}: the section trainer needs max_duration, such as max_duration: 10ep"
+        )
     if seed is None:
         seed = recipe.seed if recipe.seed is not None else get_random_seed()
-    last_evaluation = _LastEvaluation()
-    trainer = _build(recipe, parts, run_folder, seed, last_evaluation)
+    progress = _Progress()
+    trainer = _build(recipe, parts, run_folder, seed, progress)
     try:
         target = recipe.target
         known = trainer.state.eval_metrics.get(_EVAL_LABEL, {})
@@ -319,9 +333,14 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
                 f"model: {', '.join(known)}.{did_you_mean(target.metric, known)}"
             )
         started = time.perf_counter()
-        trainer.fit()
+        try:
+            trainer.fit()
+        except REFUSALS as error:
+            if progress.began:
+                raise
+            raise RecipeError(f"{recipe.where}: {error}") from error
         timestamp = trainer.state.timestamp
-        if recipe.eval_data is not None and last_evaluation.batch != timestamp.batch.value:
+        if recipe.eval_data is not None and progress.batch != timestamp.batch.value:
             trainer.eval()
         wall_seconds = time.perf_counter() - started
         return Outcome(

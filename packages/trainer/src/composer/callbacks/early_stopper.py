@@ -12,6 +12,7 @@ from composer.core.time import Time, TimeUnit, ensure_time
 from composer.core.timestamp import Timestamp
 
 if TYPE_CHECKING:
+    from composer.core.logger import Logger
     from composer.core.state import State
 
 __all__ = ["EarlyStopper"]
@@ -21,7 +22,8 @@ class EarlyStopper(MetricStopper):
     """Stop training when a metric has not improved for longer than ``patience``.
 
     Evaluation metrics are looked at after each evaluation, train metrics after each epoch, or after
-    each batch if ``patience`` is in batches. What was reached and when is saved in checkpoints.
+    each batch if ``patience`` is in batches. What was reached and when is saved in checkpoints; a
+    run that was stopped stays stopped when it is resumed, unless the settings now say otherwise.
 
     Args:
         monitor: The metric's name.
@@ -83,7 +85,7 @@ class EarlyStopper(MetricStopper):
             return
         unit = self.patience.unit
         if state.timestamp.get(unit) - self.best_occurred.get(unit) > self.patience:
-            state.stop_training()
+            self.stop(value, state)
 
     def _improves(self, value: torch.Tensor) -> bool:
         best = self.best
@@ -93,11 +95,26 @@ class EarlyStopper(MetricStopper):
         better = bool(self.comp_func(value, best))
         return better and abs(value.item() - best.item()) > self.min_delta
 
+    def init(self, state: State, logger: Logger) -> None:
+        """Forget what another run left behind.
+
+        Args:
+            state: The training state.
+            logger: Not used.
+
+        Example:
+            >>> EarlyStopper("MulticlassAccuracy", "eval").init(None, None)
+        """
+        super().init(state, logger)
+        self.best = None
+        self.best_occurred = None
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value and when it occurred.
+        """Return the best value, when it occurred, and whether the run was stopped.
 
         Returns:
-            Plain numbers under ``best`` and ``best_occurred``; ``None`` before the first look.
+            Plain numbers under ``best`` and ``best_occurred``, ``None`` before the first look; and
+            ``stopped`` with the last value if it stopped the run.
 
         Example:
             >>> EarlyStopper("MulticlassAccuracy", "eval").state_dict()
@@ -108,10 +125,11 @@ class EarlyStopper(MetricStopper):
             "best_occurred": None
             if self.best_occurred is None
             else self.best_occurred.state_dict(),
+            **super().state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the best value and when it occurred.
+        """Restore the best value, when it occurred, and whether the run was stopped.
 
         Args:
             state: What :meth:`state_dict` returned.
@@ -122,6 +140,7 @@ class EarlyStopper(MetricStopper):
             >>> stopper.best
             tensor(0.5000, dtype=torch.float64)
         """
+        super().load_state_dict(state)
         best, occurred = state.get("best"), state.get("best_occurred")
         self.best = None if best is None else torch.tensor(best, dtype=torch.float64)
         self.best_occurred = None

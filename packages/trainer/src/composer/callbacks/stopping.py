@@ -6,6 +6,7 @@ new, and whether larger or smaller is better are the same questions, answered he
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from composer.core.state import State
 
 __all__ = ["MetricStopper", "named_direction", "parse_comparison"]
+
+log = logging.getLogger(__name__)
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "greater": operator.gt,
@@ -97,7 +100,10 @@ def named_direction(monitor: str) -> str | None:
 class MetricStopper(Callback):
     """Looks at one metric whenever it is new, and lets the subclass decide.
 
-    Subclasses implement :meth:`check` and set ``every_batch``.
+    Subclasses implement :meth:`check`, which calls :meth:`stop`, and set ``every_batch``. The value
+    at which a run was stopped is saved in checkpoints. When such a run is continued, that value is
+    judged once more before anything is trained: by the same settings the run stays stopped, by
+    others it may go on.
 
     Args:
         monitor: The metric's name.
@@ -128,6 +134,9 @@ class MetricStopper(Callback):
         self.dataloader_label = dataloader_label
         self.comp_func = parse_comparison(comp or named_direction(monitor) or "greater")
         self._direction_known = comp is not None
+        # The value that stopped the run, and whether it comes from a checkpoint.
+        self._stopped_at: torch.Tensor | None = None
+        self._resumed = False
 
     def check(self, value: torch.Tensor, state: State) -> None:
         """Decide on a new value.
@@ -146,25 +155,113 @@ class MetricStopper(Callback):
         """
         raise NotImplementedError(f"{type(self).__name__} does not decide when to stop")
 
+    def stop(self, value: torch.Tensor, state: State) -> None:
+        """End the run, and remember that this metric ended it.
+
+        Args:
+            value: The metric.
+            state: The training state.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> state = SimpleNamespace(stop_training=lambda: print("stopped"))
+            >>> MetricStopper("MulticlassAccuracy", "eval").stop(torch.tensor(0.5), state)
+            stopped
+        """
+        self._stopped_at = value
+        state.stop_training()
+
+    def init(self, state: State, logger: Logger) -> None:
+        """Forget what another run left behind.
+
+        Args:
+            state: The training state.
+            logger: Not used.
+
+        Example:
+            >>> MetricStopper("MulticlassAccuracy", "eval").init(None, None)
+        """
+        del state, logger
+        self._stopped_at = None
+        self._resumed = False
+
     def fit_start(self, state: State, logger: Logger) -> None:
-        """Refuse a label or metric that the run does not have.
+        """Refuse a label or metric that the run does not have; keep a stopped run stopped.
 
         Args:
             state: The training state.
             logger: Not used.
 
         Raises:
-            ValueError: If the metrics are known and the monitored one is not among them.
+            ValueError: If there is no data of this label, or it has no such metric.
 
         Example:
             >>> from types import SimpleNamespace
-            >>> state = SimpleNamespace(eval_metrics={"eval": {"MulticlassAccuracy": None}})
+            >>> state = SimpleNamespace(
+            ...     evaluators=[SimpleNamespace(label="eval")], dataloader_label="train",
+            ...     eval_metrics={"eval": {"MulticlassAccuracy": None}},
+            ... )
             >>> MetricStopper("MulticlassAccuracy", "eval").fit_start(state, None)
         """
         del logger
-        metrics = state.eval_metrics.get(self.dataloader_label)
-        if metrics:
-            self._find(metrics)
+        metric = self._find(self._metrics(state))
+        value, resumed = self._stopped_at, self._resumed
+        # Only a run that was loaded stays stopped: in the process that stopped it, the next call of
+        # `fit` is the user's wish to go on.
+        self._stopped_at, self._resumed = None, False
+        if value is None or not resumed:
+            return
+        self._learn_direction(metric)
+        self.check(value, state)
+        if self._stopped_at is not None:
+            log.warning(
+                "%s had stopped this run at %r of %r = %g and would do so again, so nothing is "
+                "trained; to go on, change its settings or leave it out",
+                type(self).__name__,
+                self.monitor,
+                self.dataloader_label,
+                value.item(),
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the value that stopped the run.
+
+        Returns:
+            ``stopped`` with what was monitored and its value; nothing while the run goes on.
+
+        Example:
+            >>> MetricStopper("MulticlassAccuracy", "eval").state_dict()
+            {}
+        """
+        if self._stopped_at is None:
+            return {}
+        return {
+            "stopped": {
+                "monitor": self.monitor,
+                "dataloader_label": self.dataloader_label,
+                "value": self._stopped_at,
+            }
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the value that stopped the run, unless another metric did.
+
+        Args:
+            state: What :meth:`state_dict` returned.
+
+        Example:
+            >>> stopper = MetricStopper("MulticlassAccuracy", "eval")
+            >>> stopper.load_state_dict({})
+            >>> stopper.state_dict()
+            {}
+        """
+        stopped = state.get("stopped") or {}
+        same = (stopped.get("monitor"), stopped.get("dataloader_label")) == (
+            self.monitor,
+            self.dataloader_label,
+        )
+        self._stopped_at = stopped["value"] if same else None
+        self._resumed = same
 
     def eval_end(self, state: State, logger: Logger) -> None:
         """Look at an evaluator's metric.
@@ -214,6 +311,19 @@ class MetricStopper(Callback):
         if self.every_batch and state.dataloader_label == self.dataloader_label:
             self._look(state.train_metrics, state)
 
+    def _metrics(self, state: State) -> Mapping[str, Any]:
+        labels = [evaluator.label for evaluator in state.evaluators]
+        if self.dataloader_label in labels:
+            return state.eval_metrics.get(self.dataloader_label, {})
+        if self.dataloader_label == state.dataloader_label:
+            return state.train_metrics
+        known = [*labels, str(state.dataloader_label)]
+        raise ValueError(
+            f"{type(self).__name__} monitors {self.monitor!r} of "
+            f"dataloader_label={self.dataloader_label!r}, but the run has data only under: "
+            f"{', '.join(known)}.{did_you_mean(self.dataloader_label, known)}"
+        )
+
     def _find(self, metrics: Mapping[str, Any] | None) -> Any:
         metrics = metrics or {}
         if self.monitor not in metrics:
@@ -226,9 +336,9 @@ class MetricStopper(Callback):
 
     def _look(self, metrics: Mapping[str, Any] | None, state: State) -> None:
         metric = self._find(metrics)
-        if not self._direction_known:
-            self._learn_direction(metric)
-        value = torch.as_tensor(metric.compute()).detach().cpu()
+        self._learn_direction(metric)
+        # A copy, because a metric may return what it goes on adding to.
+        value = torch.as_tensor(metric.compute()).detach().cpu().clone()
         if value.numel() != 1:
             raise ValueError(
                 f"{type(self).__name__} needs one number, but {self.monitor!r} gives "
@@ -237,6 +347,8 @@ class MetricStopper(Callback):
         self.check(value.reshape(()), state)
 
     def _learn_direction(self, metric: Any) -> None:
+        if self._direction_known:
+            return
         self._direction_known = True
         declared = getattr(metric, "higher_is_better", None)
         if declared is not None:

@@ -18,7 +18,9 @@ __all__ = ["ThresholdStopper"]
 class ThresholdStopper(MetricStopper):
     """Stop training as soon as a metric passes ``threshold``.
 
-    Evaluation metrics are looked at after each evaluation, train metrics after each epoch.
+    Evaluation metrics are looked at after each evaluation, train metrics after each epoch. A run
+    that was stopped stays stopped when it is resumed, unless ``threshold`` or ``comp`` now says
+    otherwise.
 
     Args:
         monitor: The metric's name.
@@ -67,4 +69,4 @@ class ThresholdStopper(MetricStopper):
         # In the metric's own precision: 0.9 in single precision lies below 0.9 in double.
         dtype = value.dtype if value.is_floating_point() else torch.float64
         if bool(self.comp_func(value, torch.tensor(self.threshold, dtype=dtype))):
-            state.stop_training()
+            self.stop(value, state)

@@ -179,6 +179,7 @@ def apply_checkpoint(
         >>> state.rank_zero_seed
         3
     """
+    algorithms = [dict(entry) for entry in contents.get(STATE, {}).get("algorithms") or []]
     remove_keys(contents, ignore_keys, "load_ignore_keys")
     # The model copies its weights out of the mapped file; everything else is copied here, since
     # its owners may keep the tensors they are given.
@@ -193,6 +194,7 @@ def apply_checkpoint(
         strict=strict_model_weights,
         exclude_algorithms=exclude_algorithms,
         fields=["model"] if weights_only else None,
+        stored_algorithms=algorithms,
     )
     return None if weights_only else contents.get(RNG)
 

@@ -8,6 +8,7 @@ stretched in place when the run is scaled.
 from __future__ import annotations
 
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -67,9 +68,9 @@ def compile_composer_scheduler(
 ) -> LRScheduler:
     """Turn a schedule into a torch scheduler for the state's optimizer.
 
-    The schedule is asked once right away, so that one that does not fit the run fails here. The max
-    duration on the state must already be scaled by ``ssr``. Step the result after the timestamp has
-    advanced.
+    The schedule is asked once right away, so that one that does not fit the run fails here. If a
+    factor is not a finite number, that is an error at any time. The max duration on the state must
+    already be scaled by ``ssr``. Step the result after the timestamp has advanced.
 
     Args:
         scheduler: The schedule, or a function of the state alone if ``ssr`` is 1.
@@ -81,8 +82,8 @@ def compile_composer_scheduler(
 
     Raises:
         TypeError: If ``scheduler`` cannot be called, or takes no ratio and ``ssr`` is not 1.
-        ValueError: If the state has not exactly one optimizer, or the schedule does not fit
-            the run.
+        ValueError: If the state has not exactly one optimizer, the ratio is not positive, or the
+            schedule does not fit the run.
 
     Example:
         >>> import torch
@@ -101,6 +102,7 @@ def compile_composer_scheduler(
         raise ValueError(
             f"a schedule drives exactly one optimizer, but the state has {len(state.optimizers)}"
         )
+    _check_ratio(ssr)
     if ssr != 1.0 and not isinstance(scheduler, ComposerScheduler):
         try:
             inspect.signature(scheduler).bind(state, ssr)
@@ -111,9 +113,28 @@ def compile_composer_scheduler(
             ) from None
 
     def factor(_step: int) -> float:
-        return scheduler(state) if ssr == 1.0 else scheduler(state, ssr)  # type: ignore[call-arg]
+        try:
+            value = scheduler(state) if ssr == 1.0 else scheduler(state, ssr)  # type: ignore[call-arg]
+        except OverflowError:
+            value = math.inf
+        try:
+            finite = math.isfinite(value)
+        except (TypeError, ValueError, OverflowError):
+            finite = False
+        if not finite:
+            name = getattr(scheduler, "__qualname__", type(scheduler).__qualname__)
+            raise ValueError(
+                f"the schedule {name} gives the factor {value!r} at batch "
+                f"{int(state.timestamp.batch)}; a learning rate needs a finite number"
+            )
+        return value
 
     return LambdaLR(state.optimizers[0], factor)
+
+
+def _check_ratio(ssr: float) -> None:
+    if not (ssr > 0 and math.isfinite(ssr)):
+        raise ValueError(f"scale_schedule_ratio must be finite and more than zero, got {ssr!r}")
 
 
 def scale_pytorch_scheduler(scheduler: LRScheduler, ssr: float) -> None:
@@ -136,8 +157,7 @@ def scale_pytorch_scheduler(scheduler: LRScheduler, ssr: float) -> None:
         >>> scheduler.step_size
         5
     """
-    if ssr <= 0:
-        raise ValueError(f"scale_schedule_ratio must be more than zero, got {ssr!r}")
+    _check_ratio(ssr)
 
     def scaled(argument: str, length: int) -> int:
         new = int(length * ssr + 1e-9)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from composer.algorithms.ema.functional import EMAParameters, pack, unpack
+from composer.algorithms._state import refuse_second
+from composer.algorithms.ema.functional import (
+    EMAParameters,
+    pack,
+    put_training_weights_back,
+    unpack,
+)
 from composer.algorithms.ema.schedule import DEFAULT_HALF_LIFE, EMASchedule
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
@@ -21,6 +27,8 @@ __all__ = ["EMA"]
 
 # The weights that were loaded may lie elsewhere, and the average may be in the model.
 _AFTER_LOADING = frozenset({Event.AFTER_LOAD, Event.FIT_START})
+_EVENTS = _AFTER_LOADING | {Event.INIT, Event.BATCH_END, Event.EPOCH_END}
+_FRESH = {"ema_started": False, "ema_weights_active": False}
 
 
 class EMA(Algorithm):
@@ -35,7 +43,8 @@ class EMA(Algorithm):
 
     So ``model`` in a checkpoint is the average, and the weights being trained are in this method's
     own state as ``training_weights``; a run that resumes has those in its model and goes on
-    exactly.
+    exactly, also if it leaves this method out. One run has one average, and an object that is given
+    to a second trainer starts anew.
 
     Args:
         half_life: After this time the share of older weights is a half, such as ``"1000ba"`` or
@@ -58,10 +67,12 @@ class EMA(Algorithm):
         0.9
     """
 
-    events: ClassVar[frozenset[Event]] = _AFTER_LOADING | {
-        Event.BATCH_END,
-        Event.EPOCH_END,
-    }
+    events: ClassVar[frozenset[Event]] = _EVENTS
+    #: The weights that are not in the model: the average, or those being trained while
+    #: ``ema_weights_active``.
+    ema_model: EMAParameters
+    ema_started: bool
+    ema_weights_active: bool
 
     def __init__(
         self,
@@ -77,12 +88,7 @@ class EMA(Algorithm):
         self._schedule = EMASchedule.parse(half_life, smoothing, ema_start, update_interval)
         #: The share of the old average that stays at an update.
         self.decay = self._schedule.decay
-
-        #: The weights that are not in the model: the average, or those being trained while
-        #: ``ema_weights_active``.
-        self.ema_model = EMAParameters(None)
-        self.ema_started = False
-        self.ema_weights_active = False
+        self.load_state_dict(_FRESH)
 
     def match(self, event: Event, state: State) -> bool:
         """Say whether the method acts now.
@@ -92,7 +98,8 @@ class EMA(Algorithm):
             state: The state of the run.
 
         Returns:
-            Whether the average is to be updated, or loaded weights are to be put in their places.
+            Whether a run begins, the average is to be updated, or loaded weights are to be put in
+            their places.
 
         Example:
             >>> EMA().match(Event.FIT_START, None)  # there is no average yet
@@ -100,9 +107,9 @@ class EMA(Algorithm):
         """
         if event in _AFTER_LOADING:
             return self.ema_started
-        return event is self._schedule.update_event and self._schedule.is_due(
-            state, self.ema_started
-        )
+        if event is self._schedule.update_event:
+            return self._schedule.is_due(state, self.ema_started)
+        return event is Event.INIT
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
         """Start or update the average, or put loaded weights in their places.
@@ -112,15 +119,21 @@ class EMA(Algorithm):
             state: The state of the run.
             logger: Unused.
 
+        Raises:
+            ValueError: If the run has another ``EMA``.
+
         Example:
             >>> EMA().ema_weights_active
             False
         """
         del logger
-        if event in _AFTER_LOADING:
+        if event is Event.INIT:
+            refuse_second(self, state)
+            self.load_state_dict(_FRESH)
+        elif event in _AFTER_LOADING:
             self.ema_model.move_params_to_device(state.model)
             if self.ema_weights_active:
-                self._swap(state.model)
+                _swap(self, state.model)
         elif self.ema_started:
             self.ema_model.update(state.model, self.decay)
         else:
@@ -190,6 +203,25 @@ class EMA(Algorithm):
         del strict
         self.ema_model, self.ema_started, self.ema_weights_active = unpack(state)
 
+    @classmethod
+    def resume_without(cls, saved: Mapping[str, Any], state: State) -> None:
+        """Put the weights being trained into a model that a checkpoint gave the average.
+
+        Args:
+            saved: What :meth:`state_dict` returned inside :meth:`saving`.
+            state: The state of a run that goes on with the checkpoint's optimizer but without
+                this method; its model holds the checkpoint's weights.
+
+        Raises:
+            ValueError: If the model lacks some of the weights.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> state = SimpleNamespace(model=torch.nn.Linear(1, 1))
+            >>> EMA.resume_without(EMA().state_dict(), state)  # there was no average yet
+        """
+        put_training_weights_back(saved, state.model)
+
     def get_ema_model(self, model: torch.nn.Module) -> torch.nn.Module:
         """Put the average into a model.
 
@@ -227,9 +259,10 @@ class EMA(Algorithm):
             self.ema_model.transfer_ema_params(model)
         return model
 
-    def _swap(self, model: torch.nn.Module) -> None:
-        self.ema_model.swap_params(model)
-        self.ema_weights_active = not self.ema_weights_active
+
+def _swap(method: EMA, model: torch.nn.Module) -> None:
+    method.ema_model.swap_params(model)
+    method.ema_weights_active = not method.ema_weights_active
 
 
 @contextmanager
@@ -238,8 +271,8 @@ def _average_in(model: torch.nn.Module, method: EMA) -> Iterator[None]:
     if not method.ema_started or method.ema_weights_active:
         yield
         return
-    method._swap(model)
+    _swap(method, model)
     try:
         yield
     finally:
-        method._swap(model)
+        _swap(method, model)

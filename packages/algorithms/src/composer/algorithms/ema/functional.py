@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +12,13 @@ import torch
 from composer.algorithms._checks import check_number
 from composer.utils.modules import unwrapped_model
 
-__all__ = ["EMAParameters", "compute_ema", "pack", "unpack"]
+__all__ = [
+    "EMAParameters",
+    "compute_ema",
+    "pack",
+    "put_training_weights_back",
+    "unpack",
+]
 
 #: What torch.compile puts into the names of a compiled module's members.
 _COMPILED = "_orig_mod."
@@ -321,6 +328,31 @@ def unpack(state: Mapping[str, Any]) -> tuple[EMAParameters, bool, bool]:
         # 0.32 had one name for both.
         weights.load_state_dict(state[name if name in state else "ema_model"])
     return weights, started, average_in_model
+
+
+def put_training_weights_back(saved: Mapping[str, Any], model: torch.nn.Module) -> None:
+    """Put the weights being trained into a model that was loaded with the average.
+
+    Args:
+        saved: What :func:`pack` returned; nothing is done unless the average was in the model.
+        model: The model.
+
+    Raises:
+        ValueError: If the model lacks some of the weights.
+
+    Example:
+        >>> put_training_weights_back(pack(EMAParameters(None), False, False), torch.nn.ReLU())
+    """
+    weights, _, average_in_model = unpack(saved)
+    if not average_in_model:
+        return
+    weights.transfer_ema_params(model)
+    warnings.warn(
+        "the checkpoint's model is the average that EMA kept; this run leaves EMA out and goes on "
+        "from the weights that were being trained, to which the optimizer's state belongs. To "
+        "start from the average, pass load_weights_only=True",
+        stacklevel=3,
+    )
 
 
 def _can_be_averaged(tensor: torch.Tensor) -> bool:

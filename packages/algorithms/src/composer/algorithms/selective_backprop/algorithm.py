@@ -14,11 +14,8 @@ from composer.algorithms.selective_backprop.functional import (
     sample_by_loss,
     should_selective_backprop,
 )
-from composer.algorithms.selective_backprop.ranking import (
-    first_tensor,
-    losses_of,
-    select_samples,
-)
+from composer.algorithms.selective_backprop.ranking import first_tensor, losses_of
+from composer.algorithms.selective_backprop.thinning import LEAST, Thinning
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
 from composer.utils.batches import batch_get
@@ -36,13 +33,13 @@ class SelectiveBackprop(Algorithm):
     An extra forward pass ranks the samples: without gradients, in the precision of training, and
     without a trace in the statistics of normalisation layers or in the random state. It runs before
     other methods that change the batch. Everything in the batch with one entry per sample is
-    thinned out alike. Whether the loss can tell samples apart is tried on the first batch, long
-    before the selection starts.
+    thinned out alike, tensors as well as lists. Whether that can be done and the loss can tell
+    samples apart is tried on the first batch, long before the selection starts.
 
     Args:
         start: Share of the run at which selection starts.
         end: Share of the run at which it ends.
-        keep: The share of each batch to keep; 1 is off.
+        keep: The share of each batch to keep, at least two samples; 1 is off.
         scale_factor: Scale at which images are ranked; below 1 ranking is cheaper.
         interrupt: Every batch of this number is left alone; 0 leaves none alone.
         input_key: Where the samples are in a batch.
@@ -86,7 +83,8 @@ class SelectiveBackprop(Algorithm):
         self.interrupt = interrupt
         self.input_key = input_key
         self.target_key = target_key
-        self._tried = False
+        # How batches are thinned out, once it was tried on the first one.
+        self._thinning: Thinning | None = None
 
     def match(self, event: Event, state: State) -> bool:
         """Say whether the method acts now.
@@ -107,7 +105,7 @@ class SelectiveBackprop(Algorithm):
         """
         if event not in self.events or self.keep == 1:
             return False
-        return event is Event.INIT or not self._tried or self._is_due(state)
+        return event is Event.INIT or self._thinning is None or self._is_due(state)
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
         """Check the loss, or thin out the batch.
@@ -118,7 +116,9 @@ class SelectiveBackprop(Algorithm):
             logger: Unused.
 
         Raises:
-            TypeError: If the loss cannot give one value per sample.
+            TypeError: If the loss cannot give one value per sample, or a member of the batch cannot
+                be thinned out.
+            ValueError: If members of the batch do not have as many entries as there are samples.
 
         Example:
             >>> SelectiveBackprop(keep=1.0).match(Event.AFTER_DATALOADER, None)
@@ -126,18 +126,18 @@ class SelectiveBackprop(Algorithm):
         """
         del logger
         if event is Event.INIT:
+            self._thinning = None
             check_loss_function(loss_function(state))
             return
         num_samples = len(first_tensor(batch_get(state.batch, self.target_key)))
-        if not self._tried:
-            # Two samples, because normalisation layers refuse to train on one.
-            few = torch.arange(min(2, num_samples))
-            self._losses(state, self._select(state.batch, few, num_samples), len(few))
-            self._tried = True
-        if self._is_due(state):
+        if self._thinning is None:
+            self._thinning = Thinning((self.input_key, self.target_key))
+            few = self._thinning.trial(state.batch, num_samples)
+            self._losses(state, few, min(num_samples, LEAST))
+        if num_samples > LEAST and self._is_due(state):
             losses = self._losses(state, state.batch, num_samples)
-            chosen = sample_by_loss(losses, self.keep)
-            state.batch = self._select(state.batch, chosen, num_samples)
+            chosen = sample_by_loss(losses, self.keep, least=LEAST)
+            state.batch = self._thinning.select(state.batch, chosen, num_samples)
 
     def _is_due(self, state: State) -> bool:
         elapsed = state.get_elapsed_duration()
@@ -149,6 +149,3 @@ class SelectiveBackprop(Algorithm):
     def _losses(self, state: State, batch: Any, num_samples: int) -> torch.Tensor:
         losses = losses_of(state, batch, self.input_key, self.target_key, self.scale_factor)
         return per_sample(losses, num_samples)
-
-    def _select(self, batch: Any, chosen: torch.Tensor, num_samples: int) -> Any:
-        return select_samples(batch, chosen, num_samples, (self.input_key, self.target_key))

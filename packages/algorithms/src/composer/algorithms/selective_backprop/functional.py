@@ -104,7 +104,10 @@ def select_using_loss(
 
 
 def sample_by_loss(
-    losses: torch.Tensor, keep: float, generator: torch.Generator | None = None
+    losses: torch.Tensor,
+    keep: float,
+    generator: torch.Generator | None = None,
+    least: int = 1,
 ) -> torch.Tensor:
     """Choose samples without replacement, with a weight that grows with the rank of their loss.
 
@@ -114,8 +117,9 @@ def sample_by_loss(
 
     Args:
         losses: One per sample.
-        keep: The share to choose; at least one sample stays.
+        keep: The share to choose.
         generator: Source of random numbers; by default torch's global one.
+        least: At least this many are chosen, if there are as many.
 
     Returns:
         Indices into ``losses``, by increasing loss.
@@ -125,7 +129,7 @@ def sample_by_loss(
         [1, 2, 0]
     """
     num_samples = losses.shape[0]
-    num_kept = max(1, int(keep * num_samples))
+    num_kept = min(num_samples, max(least, int(keep * num_samples)))
     ranks = (torch.arange(num_samples, dtype=torch.float64) + 0.5) / num_samples
     # Drawn on the CPU, so that the choice depends on the order of the losses and not on the device.
     drawn = torch.multinomial(ranks ** (1.0 / keep - 1.0), num_kept, generator=generator)

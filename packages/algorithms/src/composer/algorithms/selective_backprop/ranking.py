@@ -1,8 +1,8 @@
-"""How selective backprop reads and thins out whole batches of a run."""
+"""How selective backprop ranks whole batches of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from composer.utils.iteration import map_collection
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["first_tensor", "losses_of", "select_samples"]
+__all__ = ["first_tensor", "losses_of"]
 
 
 def losses_of(
@@ -23,8 +23,8 @@ def losses_of(
 ) -> Any:
     """Compute the losses of a batch as training would, and leave no trace.
 
-    No gradients, no change of running statistics, and random numbers that are drawn on the way
-    (by dropout) are given back.
+    No gradients, no change of the batch or of running statistics, and random numbers that are drawn
+    on the way (by dropout, or by the transforms of microbatches) are given back.
 
     Args:
         state: The state of the run.
@@ -47,54 +47,28 @@ def losses_of(
         ...         return batch[0]
         ...     def loss(self, outputs, batch, reduction):
         ...         return torch.nn.functional.l1_loss(outputs, batch[1], reduction=reduction)
-        >>> state = SimpleNamespace(model=Model(), device=DeviceCPU(), precision="fp32")
+        >>> state = SimpleNamespace(model=Model(), device=DeviceCPU(), precision="fp32",
+        ...                         train_microbatch_transforms=None)
         >>> losses_of(state, (torch.zeros(2), torch.ones(2)), 0, 1, 1.0)
         tensor([1., 1.])
     """
     batch = state.device.batch_to_device(batch)
-    if scale_factor < 1:
-        images = scaled(batch_get(batch, input_key), scale_factor)
-        batch = with_replaced(batch, input_key, images)
     device = first_tensor(batch_get(batch, target_key)).device
+    transforms = state.train_microbatch_transforms
     with (
         torch.no_grad(),
         torch.random.fork_rng([device] if device.type == "cuda" else []),
         frozen_statistics(state.model),
-        precision_context(state, device),
     ):
-        outputs = state.model(batch)
-        return loss_function(state)(outputs, batch, reduction="none")
-
-
-def select_samples(batch: Any, chosen: torch.Tensor, num_samples: int, keys: Sequence[Any]) -> Any:
-    """Keep some samples of a batch.
-
-    Args:
-        batch: The batch; it stays as it is.
-        chosen: Indices of the samples.
-        num_samples: Number of samples in the batch.
-        keys: The members to thin out in a batch that is neither a sequence nor a mapping. In those,
-            every tensor with one entry per sample is.
-
-    Returns:
-        The smaller batch.
-
-    Example:
-        >>> batch = {"x": torch.tensor([1, 2, 3]), "name": "a"}
-        >>> select_samples(batch, torch.tensor([2, 0]), 3, ("x",))
-        {'x': tensor([3, 1]), 'name': 'a'}
-    """
-
-    def pick(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.shape[:1] == (num_samples,):
-            return value[chosen.to(value.device)]
-        return value
-
-    if isinstance(batch, (tuple, list, Mapping)):
-        return map_collection(batch, pick)
-    for key in keys:
-        batch = with_replaced(batch, key, map_collection(batch_get(batch, key), pick))
-    return batch
+        if transforms is not None:
+            # They may write into what they get, and training transforms the same batch again.
+            batch = transforms(copy.deepcopy(batch))
+        if scale_factor < 1:
+            images = scaled(batch_get(batch, input_key), scale_factor)
+            batch = with_replaced(batch, input_key, images)
+        with precision_context(state, device):
+            outputs = state.model(batch)
+            return loss_function(state)(outputs, batch, reduction="none")
 
 
 def first_tensor(value: Any) -> torch.Tensor:

@@ -9,6 +9,7 @@ so that the schedules themselves are formulas.
 from __future__ import annotations
 
 import math
+import numbers
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,16 @@ from composer.core.time import Time, TimeUnit
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["ComposerScheduler", "elapsed", "parse_time", "progress", "resolve_time", "run_length"]
+__all__ = [
+    "ComposerScheduler",
+    "check_flag",
+    "check_number",
+    "elapsed",
+    "parse_time",
+    "progress",
+    "resolve_time",
+    "run_length",
+]
 
 # A product such as 0.29 * 100 lies a hair below the whole number that was meant.
 _ROUNDING = 1e-9
@@ -50,6 +60,55 @@ class ComposerScheduler(ABC):
         Returns:
             The multiplier.
         """
+
+
+def check_number(argument: str, value: Any, *, zero: bool = True) -> float:
+    """Refuse what would make a learning rate negative, infinite or no number at all.
+
+    Args:
+        argument: The argument's name, for the error.
+        value: Its value.
+        zero: Whether zero makes sense.
+
+    Returns:
+        The value.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is not finite, is negative, or is zero where it may not be.
+
+    Example:
+        >>> check_number("alpha", 2.0)
+        2.0
+    """
+    least = "zero or more" if zero else "more than zero"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{argument} must be a number, {least}, got {value!r}")
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{argument} must be a finite number, {least}, got {value!r}")
+    return value  # type: ignore[return-value]
+
+
+def check_flag(argument: str, value: Any) -> bool:
+    """Refuse what is not true or false, such as the string ``"false"``.
+
+    Args:
+        argument: The argument's name, for the error.
+        value: Its value.
+
+    Returns:
+        The value.
+
+    Raises:
+        TypeError: If it is not a boolean.
+
+    Example:
+        >>> check_flag("scale_warmup", True)
+        True
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be True or False, got {value!r}")
+    return value
 
 
 def parse_time(argument: str, value: str | Time[Any], *, zero: bool = False) -> Time[Any]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from composer.core.time import Time
-from composer.optim.schedules.base import ComposerScheduler, elapsed, parse_time, resolve_time
+from composer.optim.schedules.base import (
+    ComposerScheduler,
+    check_number,
+    elapsed,
+    parse_time,
+    resolve_time,
+)
 from composer.optim.schedules.warmup import WarmUp
 
 if TYPE_CHECKING:
@@ -21,6 +27,10 @@ class ConstantScheduler(ComposerScheduler):
         alpha: The multiplier.
         t_max: When to go back to 1.
 
+    Raises:
+        TypeError: If ``alpha`` is not a number.
+        ValueError: If ``alpha`` is negative or not finite.
+
     Example:
         >>> from composer.optim import preview_schedule
         >>> preview_schedule(ConstantScheduler(0.5, t_max="2ba"), "4ba")
@@ -28,7 +38,7 @@ class ConstantScheduler(ComposerScheduler):
     """
 
     def __init__(self, alpha: float = 1.0, t_max: str | Time[Any] = "1dur") -> None:
-        self.alpha = alpha
+        self.alpha = check_number("alpha", alpha)
         self.t_max = parse_time("t_max", t_max, zero=True)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:

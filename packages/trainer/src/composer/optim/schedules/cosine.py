@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from composer.core.time import Time
 from composer.optim.schedules.base import (
     ComposerScheduler,
+    check_number,
     elapsed,
     parse_time,
     progress,
@@ -36,6 +37,10 @@ class CosineAnnealingScheduler(ComposerScheduler):
         t_max: When the cosine ends.
         alpha_f: The multiplier from then on.
 
+    Raises:
+        TypeError: If ``alpha_f`` is not a number.
+        ValueError: If ``alpha_f`` is negative or not finite.
+
     Example:
         >>> from composer.optim import preview_schedule
         >>> [round(f, 3) for f in preview_schedule(CosineAnnealingScheduler(), "4ba")]
@@ -44,7 +49,7 @@ class CosineAnnealingScheduler(ComposerScheduler):
 
     def __init__(self, t_max: str | Time[Any] = "1dur", alpha_f: float = 0.0) -> None:
         self.t_max = parse_time("t_max", t_max, zero=True)
-        self.alpha_f = alpha_f
+        self.alpha_f = check_number("alpha_f", alpha_f)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:
         end = resolve_time("t_max", self.t_max, state, ssr)
@@ -60,7 +65,9 @@ class CosineAnnealingWarmRestartsScheduler(ComposerScheduler):
         alpha_f: The multiplier that each cycle approaches.
 
     Raises:
-        ValueError: If ``t_0`` or ``t_mult`` is not positive.
+        TypeError: If ``t_mult`` or ``alpha_f`` is not a number.
+        ValueError: If ``t_0`` or ``t_mult`` is not positive, ``alpha_f`` is negative, or a number
+            is not finite.
 
     Example:
         >>> from composer.optim import preview_schedule
@@ -70,11 +77,9 @@ class CosineAnnealingWarmRestartsScheduler(ComposerScheduler):
     """
 
     def __init__(self, t_0: str | Time[Any], t_mult: float = 1.0, alpha_f: float = 0.0) -> None:
-        if t_mult <= 0:
-            raise ValueError(f"t_mult must be more than zero, got {t_mult!r}")
         self.t_0 = parse_time("t_0", t_0)
-        self.t_mult = t_mult
-        self.alpha_f = alpha_f
+        self.t_mult = check_number("t_mult", t_mult, zero=False)
+        self.alpha_f = check_number("alpha_f", alpha_f)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:
         first = resolve_time("t_0", self.t_0, state, ssr)
@@ -118,7 +123,7 @@ class CosineAnnealingWithWarmupScheduler(ComposerScheduler):
         self.warmup_scheduler = WarmUp(t_warmup, scale_warmup=scale_warmup)
         self.t_warmup = self.warmup_scheduler.t_warmup
         self.t_max = parse_time("t_max", t_max)
-        self.alpha_f = alpha_f
+        self.alpha_f = check_number("alpha_f", alpha_f)
         self.scale_warmup = scale_warmup
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:

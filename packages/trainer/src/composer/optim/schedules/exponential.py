@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from composer.core.time import Time
-from composer.optim.schedules.base import ComposerScheduler, elapsed, parse_time, resolve_time
+from composer.optim.schedules.base import (
+    ComposerScheduler,
+    check_number,
+    elapsed,
+    parse_time,
+    resolve_time,
+)
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -21,7 +27,9 @@ class ExponentialScheduler(ComposerScheduler):
         decay_period: The time in which the learning rate falls by ``gamma``.
 
     Raises:
-        ValueError: If ``decay_period`` is not positive, or in seconds.
+        TypeError: If ``gamma`` is not a number.
+        ValueError: If ``gamma`` is negative or not finite, or ``decay_period`` is not positive, or
+            in seconds.
 
     Example:
         >>> from composer.optim import preview_schedule
@@ -30,7 +38,7 @@ class ExponentialScheduler(ComposerScheduler):
     """
 
     def __init__(self, gamma: float, decay_period: str | Time[Any] = "1ep") -> None:
-        self.gamma = gamma
+        self.gamma = check_number("gamma", gamma)
         self.decay_period = parse_time("decay_period", decay_period)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:

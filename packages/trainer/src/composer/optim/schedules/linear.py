@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from composer.core.time import Time
 from composer.optim.schedules.base import (
     ComposerScheduler,
+    check_number,
     elapsed,
     parse_time,
     progress,
@@ -28,6 +29,10 @@ class LinearScheduler(ComposerScheduler):
         alpha_f: The multiplier from ``t_max`` on.
         t_max: When the line ends.
 
+    Raises:
+        TypeError: If ``alpha_i`` or ``alpha_f`` is not a number.
+        ValueError: If one of them is negative or not finite.
+
     Example:
         >>> from composer.optim import preview_schedule
         >>> preview_schedule(LinearScheduler(), "4ba")
@@ -37,8 +42,8 @@ class LinearScheduler(ComposerScheduler):
     def __init__(
         self, alpha_i: float = 1.0, alpha_f: float = 0.0, t_max: str | Time[Any] = "1dur"
     ) -> None:
-        self.alpha_i = alpha_i
-        self.alpha_f = alpha_f
+        self.alpha_i = check_number("alpha_i", alpha_i)
+        self.alpha_f = check_number("alpha_f", alpha_f)
         self.t_max = parse_time("t_max", t_max, zero=True)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:
@@ -71,10 +76,10 @@ class LinearWithWarmupScheduler(ComposerScheduler):
         t_max: str | Time[Any] = "1dur",
         scale_warmup: bool = False,
     ) -> None:
+        self.alpha_i = check_number("alpha_i", alpha_i)
         self.warmup_scheduler = WarmUp(t_warmup, alpha_i, scale_warmup)
         self.t_warmup = self.warmup_scheduler.t_warmup
-        self.alpha_i = alpha_i
-        self.alpha_f = alpha_f
+        self.alpha_f = check_number("alpha_f", alpha_f)
         self.t_max = parse_time("t_max", t_max)
         self.scale_warmup = scale_warmup
 

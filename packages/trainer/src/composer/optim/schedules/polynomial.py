@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from composer.core.time import Time
 from composer.optim.schedules.base import (
     ComposerScheduler,
+    check_number,
     elapsed,
     parse_time,
     progress,
@@ -32,6 +33,10 @@ class PolynomialScheduler(ComposerScheduler):
         t_max: When the curve ends.
         alpha_f: The multiplier from then on.
 
+    Raises:
+        TypeError: If ``power`` or ``alpha_f`` is not a number.
+        ValueError: If one of them is negative or not finite.
+
     Example:
         >>> from composer.optim import preview_schedule
         >>> preview_schedule(PolynomialScheduler(power=2.0), "4ba")
@@ -39,9 +44,9 @@ class PolynomialScheduler(ComposerScheduler):
     """
 
     def __init__(self, power: float, t_max: str | Time[Any] = "1dur", alpha_f: float = 0.0) -> None:
-        self.power = power
+        self.power = check_number("power", power)
         self.t_max = parse_time("t_max", t_max, zero=True)
-        self.alpha_f = alpha_f
+        self.alpha_f = check_number("alpha_f", alpha_f)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:
         end = resolve_time("t_max", self.t_max, state, ssr)
@@ -75,9 +80,9 @@ class PolynomialWithWarmupScheduler(ComposerScheduler):
     ) -> None:
         self.warmup_scheduler = WarmUp(t_warmup, scale_warmup=scale_warmup)
         self.t_warmup = self.warmup_scheduler.t_warmup
-        self.power = power
+        self.power = check_number("power", power)
         self.t_max = parse_time("t_max", t_max)
-        self.alpha_f = alpha_f
+        self.alpha_f = check_number("alpha_f", alpha_f)
         self.scale_warmup = scale_warmup
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from composer.core.time import Time
-from composer.optim.schedules.base import ComposerScheduler, elapsed, parse_time, resolve_time
+from composer.optim.schedules.base import (
+    ComposerScheduler,
+    check_number,
+    elapsed,
+    parse_time,
+    resolve_time,
+)
 from composer.optim.schedules.warmup import WarmUp
 
 if TYPE_CHECKING:
@@ -23,7 +29,9 @@ class StepScheduler(ComposerScheduler):
         gamma: The factor of one step.
 
     Raises:
-        ValueError: If ``step_size`` is not positive, or in seconds.
+        TypeError: If ``gamma`` is not a number.
+        ValueError: If ``gamma`` is negative or not finite, or ``step_size`` is not positive, or in
+            seconds.
 
     Example:
         >>> from composer.optim import preview_schedule
@@ -33,7 +41,7 @@ class StepScheduler(ComposerScheduler):
 
     def __init__(self, step_size: str | Time[Any], gamma: float = 0.1) -> None:
         self.step_size = parse_time("step_size", step_size)
-        self.gamma = gamma
+        self.gamma = check_number("gamma", gamma)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:
         step = resolve_time("step_size", self.step_size, state, ssr)
@@ -53,7 +61,8 @@ class MultiStepScheduler(ComposerScheduler):
         gamma: The factor of one step.
 
     Raises:
-        TypeError: If ``milestones`` is a single time.
+        TypeError: If ``milestones`` is not a list of times, or ``gamma`` is not a number.
+        ValueError: If ``gamma`` is negative or not finite, or a milestone is in seconds.
 
     Example:
         >>> from composer.optim import preview_schedule
@@ -62,13 +71,13 @@ class MultiStepScheduler(ComposerScheduler):
     """
 
     def __init__(self, milestones: Sequence[str | Time[Any]], gamma: float = 0.1) -> None:
-        if isinstance(milestones, (str, Time)):
+        if isinstance(milestones, (str, Time)) or not isinstance(milestones, Iterable):
             raise TypeError(f"milestones must be a list of times, got the single {milestones!r}")
         self.milestones = [
             parse_time(f"milestones[{i}]", milestone, zero=True)
             for i, milestone in enumerate(milestones)
         ]
-        self.gamma = gamma
+        self.gamma = check_number("gamma", gamma)
 
     def __call__(self, state: State, ssr: float = 1.0) -> float:
         passed = 0

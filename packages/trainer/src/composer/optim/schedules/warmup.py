@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from composer.core.time import Time, TimeUnit
 from composer.optim.schedules.base import (
     ComposerScheduler,
+    check_flag,
+    check_number,
     elapsed,
     parse_time,
     resolve_time,
@@ -33,6 +35,10 @@ class WarmUp(ComposerScheduler):
         scale_warmup: Whether the scale schedule ratio also applies to ``t_warmup``. A share of the
             run (``dur``) follows the scaled run in any case.
 
+    Raises:
+        TypeError: If ``alpha`` is not a number, or ``scale_warmup`` not a boolean.
+        ValueError: If ``alpha`` is negative or not finite, or ``t_warmup`` is in seconds.
+
     Example:
         >>> from composer.optim import preview_schedule
         >>> preview_schedule(WarmUp("4ba"), "6ba")
@@ -43,8 +49,8 @@ class WarmUp(ComposerScheduler):
         self, t_warmup: str | Time[Any], alpha: float = 1.0, scale_warmup: bool = False
     ) -> None:
         self.t_warmup = parse_time("t_warmup", t_warmup, zero=True)
-        self.alpha = alpha
-        self.scale_warmup = scale_warmup
+        self.alpha = check_number("alpha", alpha)
+        self.scale_warmup = check_flag("scale_warmup", scale_warmup)
         self._said_zero = False
 
     def length(self, state: State, ssr: float = 1.0) -> Time[Any]:
