@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -181,6 +182,23 @@ def test_the_end_of_a_run_that_started_over_is_saved(tmp_path: Path) -> None:
 def test_an_epochs_end_that_is_the_runs_end_is_saved_once(tmp_path: Path) -> None:
     fitted(save_folder=str(tmp_path), save_interval="1ep", max_duration="8ba")
     assert len(list(tmp_path.glob("ep*-ba8-*"))) == 1
+
+
+def test_leftovers_of_a_killed_save_are_removed_in_time(tmp_path: Path) -> None:
+    old, new, other = (
+        tmp_path / name
+        for name in (
+            ".ep1-ba4-rank0.pt.0123456789ab.tmp",
+            ".ep2-ba8-rank0.pt.0123456789ab.tmp",
+            ".notes.0123456789ab.tmp",
+        )
+    )
+    for path in (old, new, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    trainer(save_folder=str(tmp_path)).close()
+    assert [p.exists() for p in (old, new, other)] == [False, True, True]
 
 
 def test_the_same_moment_is_saved_once(tmp_path: Path) -> None:

@@ -532,6 +532,25 @@ def test_a_new_learning_rate_is_not_ignored_in_silence(tmp_path: Path) -> None:
         plain("3ba", **adamw(0.1), load_path=file, load_overrides=["lrr"])
 
 
+def test_what_a_cyclic_schedule_moves_is_no_difference(tmp_path: Path) -> None:
+    def cyclic() -> dict[str, Any]:
+        model = TinyModel()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=9)
+        return {
+            "model": model,
+            "optimizers": optimizer,
+            "schedulers": schedule,
+            "step_schedulers_every_batch": True,
+        }
+
+    straight = plain("6ba", **cyclic(), save_folder=str(tmp_path), save_interval="3ba")
+    # A warning would be an error here.
+    resumed = plain("6ba", **cyclic(), load_path=str(checkpoints(tmp_path)[0]))
+    one, other = straight.state.model.state_dict(), resumed.state.model.state_dict()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
 def test_an_overridden_learning_rate_keeps_its_schedule(tmp_path: Path) -> None:
     from composer.optim import LinearScheduler
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointSaver"]
 
 log = logging.getLogger(__name__)
+
+_SECONDS_A_SAVE_MAY_TAKE = 24 * 3600
 
 
 class CheckpointSaver(Callback):
@@ -149,12 +152,21 @@ class CheckpointSaver(Callback):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
+            self._remove_leftovers(folder)
         except OSError as error:
             raise type(error)(
                 error.errno,
                 f"checkpoints cannot be saved in save_folder={str(folder)!r} ({error.strerror}); "
                 f"choose a folder that can be written",
             ) from error
+
+    def _remove_leftovers(self, folder: Path) -> None:
+        """Delete what a killed save left, once it is too old to be one that goes on."""
+        for path in folder.glob(".*.tmp"):
+            name = path.name[1:].rsplit(".", 2)[0]
+            old = time.time() - path.stat().st_mtime > _SECONDS_A_SAVE_MAY_TAKE
+            if old and matches_template(name, self.filename):
+                path.unlink(missing_ok=True)
 
     def fit_start(self, state: State, logger: Logger) -> None:
         """Refuse to start if later checkpoints of this run would meet files of another.

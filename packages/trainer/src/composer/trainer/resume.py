@@ -118,11 +118,10 @@ def _hyperparameters(state: State) -> list[list[dict[str, Any]]]:
     for optimizer in state.optimizers:
         groups = []
         for group in optimizer.param_groups:
-            options = {
-                key: value
-                for key, value in group.items()
-                if key not in ("params", "param_names", "initial_lr")
-            }
+            hidden = {"params", "param_names", "initial_lr"}
+            if "base_momentum" in group:  # a cyclic schedule moves these, nobody set them
+                hidden |= {"momentum", "betas"}
+            options = {key: value for key, value in group.items() if key not in hidden}
             options["lr"] = group.get("initial_lr", group["lr"])
             groups.append(options)
         found.append(groups)
