@@ -129,13 +129,19 @@ def test_files_of_other_runs_are_never_deleted(tmp_path: Path) -> None:
     assert [p.name for p in b.glob("ep*")] == ["ep1-ba8-rank0.pt"]
 
 
-@pytest.mark.parametrize("how", ["absolute", "upwards", "inside"])
+@pytest.mark.parametrize("how", ["absolute", "upwards", "inside", "through"])
 def test_a_checkpoint_cannot_have_files_deleted(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     fitted(save_folder=str(folder), max_duration="4ba", save_interval="2ba")
-    victim = (folder if how == "inside" else tmp_path) / "notes.txt"
+    victim = (folder if how == "inside" else tmp_path) / "notes.pt"
     victim.write_text("mine")
-    name = {"absolute": str(victim), "upwards": "../notes.txt", "inside": "notes.txt"}[how]
+    (folder / "ep0-ba1-rank").mkdir()
+    name = {
+        "absolute": str(victim),
+        "upwards": "../notes.pt",
+        "inside": "notes.pt",
+        "through": "ep0-ba1-rank/../../notes.pt",  # fits the template, whose rank may be anything
+    }[how]
     file = folder / "ep0-ba2-rank0.pt"
     contents = torch.load(file, weights_only=True)
     contents["state"]["callbacks"][0]["state"]["saved_checkpoints"] = [name]

@@ -404,16 +404,19 @@ def test_a_second_fit_goes_on_where_the_first_ended(kind: str) -> None:
     assert ids.ids == straight.ids.ids
 
 
+class Once(Callback):
+    """Raises once, in the third batch."""
+
+    failed = False
+
+    def before_forward(self, state: State, logger: Logger) -> None:
+        if int(state.timestamp.batch) == 2 and not self.failed:
+            self.failed = True
+            raise RuntimeError("once")
+
+
 @pytest.mark.parametrize("kind", ["shuffled", "own generator", "stateful loader", "plain list"])
 def test_after_an_error_the_epoch_goes_on_at_its_place(kind: str) -> None:
-    class Once(Callback):
-        failed = False
-
-        def before_forward(self, state: State, logger: Logger) -> None:
-            if int(state.timestamp.batch) == 2 and not self.failed:
-                self.failed = True
-                raise RuntimeError("once")
-
     straight = Run(LOADERS[kind], duration="6ba")
     model, ids = TinyModel(), IdRecorder()
     trainer = Trainer(
@@ -430,6 +433,23 @@ def test_after_an_error_the_epoch_goes_on_at_its_place(kind: str) -> None:
     trainer.fit()
     trainer.close()
     assert ids.ids[:2] + ids.ids[3:] == straight.ids.ids
+
+
+def test_after_an_error_a_generator_gives_what_it_has_left() -> None:
+    model, ids = TinyModel(), IdRecorder()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=(batch for batch in list(loader(shuffle=False))),
+        max_duration="5ba",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        callbacks=[ids, Once()],
+        progress_bar=False,
+    )
+    with pytest.raises(RuntimeError, match="once"):
+        trainer.fit()
+    trainer.fit()
+    trainer.close()
+    assert [b[0] for b in ids.ids] == [0, 4, 8, 12, 16, 20]
 
 
 def test_new_data_inside_an_epoch_starts_at_its_beginning(tmp_path: Path) -> None:
