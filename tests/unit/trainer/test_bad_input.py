@@ -63,6 +63,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "eval interval": ({"eval_interval": "sometimes"}, ValueError, "sometimes"),
     "eval subset": ({"eval_subset_num_batches": -2}, ValueError, "eval_subset_num_batches"),
     "save interval": ({"save_interval": "1epp", "save_folder": "x"}, ValueError, "1epp"),
+    "negative interval": ({"save_interval": "-1ba", "save_folder": "x"}, ValueError, "negative"),
+    "negative evaluation": ({"eval_interval": -1}, ValueError, "negative"),
     "remote folder": ({"save_folder": "s3://bucket/x"}, NotImplementedError, "comes with"),
     "compressed": ({"save_filename": "a.tar.gz"}, NotImplementedError, "come with"),
     "keep": (

@@ -157,6 +157,48 @@ def test_a_checkpoint_cannot_have_files_deleted(how: str, tmp_path: Path) -> Non
     assert victim.read_text() == "mine"
 
 
+def test_files_that_lay_in_the_folder_before_are_not_counted(tmp_path: Path) -> None:
+    """Names in a checkpoint from elsewhere do not make this folder's files this run's."""
+    a, c = tmp_path / "a", tmp_path / "c"
+    fitted(save_folder=str(a), save_interval="1ba", max_duration="4ba")
+    c.mkdir()
+    other = c / "ep0-ba2-rank0.pt"
+    other.write_bytes((a / other.name).read_bytes())
+    fitted(
+        save_folder=str(c),
+        save_interval="1ba",
+        max_duration="6ba",
+        save_num_checkpoints_to_keep=1,
+        load_path=str(a / "ep0-ba4-rank0.pt"),
+    )
+    assert other.exists()
+
+
+def test_the_folder_stays_when_the_process_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    (there / "ck").mkdir(parents=True)
+    other = there / "ck" / "ep0-ba2-rank0.pt"
+    other.write_bytes(b"another run's")
+
+    class Move(Callback):
+        def batch_start(self, state: State, logger: Logger) -> None:
+            if int(state.timestamp.batch) == 2:
+                monkeypatch.chdir(there)
+
+    monkeypatch.chdir(tmp_path)
+    fitted(
+        save_folder="ck",
+        save_interval="1ba",
+        max_duration="4ba",
+        save_num_checkpoints_to_keep=1,
+        callbacks=Move(),
+    )
+    assert other.read_bytes() == b"another run's"
+    assert [p.name for p in (tmp_path / "ck").glob("ep*")] == ["ep0-ba4-rank0.pt"]
+
+
 def test_a_moved_folder_keeps_its_count(tmp_path: Path) -> None:
     fitted(save_folder=str(tmp_path / "old"), save_interval="2ba", max_duration="4ba")
     (tmp_path / "old").rename(tmp_path / "new")
@@ -203,6 +245,7 @@ def test_leftovers_of_a_killed_save_are_removed_in_time(tmp_path: Path) -> None:
         path.write_bytes(b"half")
     for path in (old, other):
         os.utime(path, (0, 0))
+    (tmp_path / ".x.0123456789ab.tmp").symlink_to("/nowhere")
     trainer(save_folder=str(tmp_path)).close()
     assert [p.exists() for p in (old, new, other)] == [False, True, True]
 
@@ -339,7 +382,7 @@ def good(tmp_path: Path) -> Path:
 def test_a_file_cut_short_is_told(cut: float, good: Path) -> None:
     data = good.read_bytes()
     good.write_bytes(data[: int(cut * len(data)) if isinstance(cut, float) else cut])
-    with pytest.raises(ValueError, match=r"cut short|damaged"):
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
         trainer(load_path=str(good))
 
 
@@ -350,7 +393,7 @@ def test_a_flipped_bit_is_noticed(good: Path) -> None:
     assert place > 0
     data[place + 3] ^= 0x40
     good.write_bytes(data)
-    with pytest.raises(ValueError, match=r"damaged.*checksum"):
+    with pytest.raises(ValueError, match=r"not a complete checkpoint: the checksum"):
         trainer(load_path=str(good))
 
 

@@ -405,34 +405,61 @@ def test_a_second_fit_goes_on_where_the_first_ended(kind: str) -> None:
 
 
 class Once(Callback):
-    """Raises once, in the third batch."""
+    """Raises once, in one batch."""
 
     failed = False
 
+    def __init__(self, batch: int = 2) -> None:
+        self.batch = batch
+
     def before_forward(self, state: State, logger: Logger) -> None:
-        if int(state.timestamp.batch) == 2 and not self.failed:
+        if int(state.timestamp.batch) == self.batch and not self.failed:
             self.failed = True
             raise RuntimeError("once")
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "own generator", "stateful loader", "plain list"])
-def test_after_an_error_the_epoch_goes_on_at_its_place(kind: str) -> None:
-    straight = Run(LOADERS[kind], duration="6ba")
-    model, ids = TinyModel(), IdRecorder()
-    trainer = Trainer(
-        model=model,
-        train_dataloader=LOADERS[kind](),
-        max_duration="6ba",
-        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
-        callbacks=[ids, Once()],
-        progress_bar=False,
-        seed=3,
-    )
+@pytest.mark.parametrize("batch", [0, 2, 6, 8])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("shuffled", "own generator", "stateful sampler", "stateful loader"),
+        *("stateful iterable dataset", "plain list"),
+    ],
+)
+def test_after_an_error_the_epoch_goes_on_at_its_place(
+    kind: str, batch: int, tmp_path: Path
+) -> None:
+    """In the first batch of an epoch or inside it, in this process or from a checkpoint."""
+    straight = Run(LOADERS[kind], duration="12ba")
+
+    def session(**settings: Any) -> tuple[Trainer, IdRecorder]:
+        model, ids = TinyModel(), IdRecorder()
+        callbacks = [ids, *settings.pop("callbacks", [])]
+        trainer = Trainer(
+            model=model,
+            train_dataloader=LOADERS[kind](),
+            max_duration="12ba",
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+            callbacks=callbacks,
+            progress_bar=False,
+            seed=3,
+            **settings,
+        )
+        return trainer, ids
+
+    trainer, ids = session(callbacks=[Once(batch)])
     with pytest.raises(RuntimeError, match="once"):
         trainer.fit()
+    inside_stateful = batch % 6 and kind.startswith(("stateful loader", "stateful iterable"))
+    path = trainer.save_checkpoint(str(tmp_path / "a.pt"))
     trainer.fit()
     trainer.close()
-    assert ids.ids[:2] + ids.ids[3:] == straight.ids.ids
+    assert ids.ids[:batch] + ids.ids[batch + 1 :] == straight.ids.ids
+    if not inside_stateful:  # there the loader's own word for its place is taken
+        other, more = session(load_path=path)
+        other.fit()
+        other.close()
+        assert more.ids == straight.ids.ids[batch:]
 
 
 def test_after_an_error_a_generator_gives_what_it_has_left() -> None:
@@ -730,6 +757,37 @@ def test_autoresume_falls_back_to_the_newest_complete_file(
     assert int(second.state.timestamp.epoch) == 1
     assert f"passing over {newest}" in caplog.text
     second.close()
+
+
+def test_autoresume_before_the_first_checkpoint_goes_on_with_the_log(tmp_path: Path) -> None:
+    from composer.loggers import FileLogger
+
+    log = tmp_path / "log.txt"
+
+    def start(*callbacks: Callback) -> Trainer:
+        model = TinyModel()
+        return Trainer(
+            model=model,
+            train_dataloader=loader(),
+            max_duration="1ep",
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+            callbacks=callbacks,
+            loggers=FileLogger(str(log), capture_stdout=False, capture_stderr=False),
+            save_folder=str(tmp_path / "ck"),
+            run_name="r",
+            autoresume=True,
+            progress_bar=False,
+            seed=3,
+        )
+
+    first = start(Once())
+    with pytest.raises(RuntimeError, match="once"):
+        first.fit()
+    first.close()
+    second = start()
+    second.fit()
+    second.close()
+    assert log.read_text().count("loss/train/total") == BATCHES
 
 
 def test_autoresume_names_all_it_needs() -> None:

@@ -31,7 +31,7 @@ class IntervalScheduler:
         final_events: The events at which the end of training is noticed.
 
     Raises:
-        ValueError: If the interval counts iterations.
+        ValueError: If the interval is negative or counts iterations.
 
     Example:
         >>> IntervalScheduler(Time(2, "ep")).interval
@@ -54,6 +54,8 @@ class IntervalScheduler:
                 f"the interval {interval!s} counts iterations, which no run advances; give epochs "
                 f"('2ep'), batches ('500ba') or another unit"
             )
+        if interval.value < 0:
+            raise ValueError(f"the interval {interval!s} is negative; 0 means never")
         if interval.unit is TimeUnit.EPOCH:
             self.event = Event.EPOCH_CHECKPOINT if checkpoint_events else Event.EPOCH_END
         else:
@@ -135,7 +137,7 @@ def create_interval_scheduler(
     """Make a function that says whether something recurring is due.
 
     Args:
-        interval: An int (epochs), a time string, a time (zero or less: never), or a function of
+        interval: An int (epochs), a time string, a time (zero: never), or a function of
             state and event, which is returned as it is.
         include_end_of_training: Whether the end of training is due too, if it was not already.
         checkpoint_events: Whether to look at the ``*_CHECKPOINT`` events instead of ``*_END``.

@@ -142,6 +142,8 @@ class State(Serializable):
     run_name: str
     rank_zero_seed: int
     load_path: str | None
+    #: Whether this may be a later session of a run, whose files are then its own.
+    is_continuation: bool
     profiler: Any
     save_metrics: bool
     # The system
@@ -203,6 +205,7 @@ class State(Serializable):
         self.run_name = run_name
         self.rank_zero_seed = rank_zero_seed
         self.load_path = None
+        self.is_continuation = False
         self.profiler = None
         self.save_metrics = save_metrics
         self.device = device

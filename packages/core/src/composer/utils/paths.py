@@ -33,6 +33,7 @@ __all__ = [
     "ensure_folder_is_empty",
     "format_name_with_dist",
     "format_name_with_dist_and_time",
+    "is_inside",
     "is_tar",
     "is_uri",
     "matches_template",
@@ -328,6 +329,27 @@ def ensure_folder_has_no_conflicting_files(
             f"The folder {str(folder_name)!r} holds files that this run would write again: "
             f"{', '.join(conflicts)}. Remove them, choose another folder, or allow overwriting."
         )
+
+
+def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
+    """Tell whether a path lies in a folder, links of the folders resolved.
+
+    Args:
+        path: A path; a URI lies in no folder.
+        folder: The folder.
+
+    Returns:
+        True if it does.
+
+    Example:
+        >>> is_inside("/a/b/c.pt", "/a"), is_inside("/a/../c.pt", "/a")
+        (True, False)
+    """
+    if is_uri(path):
+        return False
+    # The last part may be a link to a file elsewhere; what counts is where the name is.
+    whole = pathlib.Path(path)
+    return (whole.parent.resolve() / whole.name).is_relative_to(pathlib.Path(folder).resolve())
 
 
 def matches_template(name: str, filename: str) -> bool:

@@ -380,7 +380,7 @@ class FileLogger(LoggerDestination):
         batch = int(self._state.timestamp.batch)
         if not path.exists():
             self._open()
-        elif batch > 0 or self._resumed_at is not None:
+        elif batch > 0 or self._resumed_at is not None or self._state.is_continuation:
             with self._surviving():
                 _cut(path, batch, self._resumed_at)
                 self._open("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 import time
@@ -19,6 +20,7 @@ from composer.utils import dist
 from composer.utils.paths import (
     ensure_folder_has_no_conflicting_files,
     format_name_with_dist,
+    is_inside,
     is_uri,
     matches_template,
 )
@@ -116,8 +118,9 @@ class CheckpointSaver(Callback):
         self.num_concurrent_uploads = num_concurrent_uploads
         self.upload_timeout_in_seconds = upload_timeout_in_seconds
         self.save_interval = create_interval_scheduler(save_interval)
-        self._where = Path(folder)
+        self._where: Path | None = None
         self._saved: list[str] = []
+        self._checked = False
         self._timestamps: dict[str, dict[str, Any]] = {}
 
     # ---- what was saved -----------------------------------------------------------------------
@@ -125,12 +128,13 @@ class CheckpointSaver(Callback):
     @property
     def saved_checkpoints(self) -> list[str]:
         """Paths of the checkpoints that are kept, oldest first."""
-        return [str(self._where / name) for name in self._saved]
+        return [] if self._where is None else [str(self._where / name) for name in self._saved]
 
     @property
     def all_saved_checkpoints_to_timestamp(self) -> dict[str, dict[str, Any]]:
         """Path of every checkpoint ever saved to the fields of its timestamp."""
-        return {str(self._where / name): fields for name, fields in self._timestamps.items()}
+        where = Path(self.folder) if self._where is None else self._where
+        return {str(where / name): fields for name, fields in self._timestamps.items()}
 
     # ---- events -------------------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class CheckpointSaver(Callback):
             OSError: If the folder cannot be made or written in.
         """
         del logger
-        folder = self._where = self._folder(state)
+        folder = self._folder(state)
         if dist.get_global_rank() != 0:
             return
         try:
@@ -163,10 +167,12 @@ class CheckpointSaver(Callback):
     def _remove_leftovers(self, folder: Path) -> None:
         """Delete what a killed save left, once it is too old to be one that goes on."""
         for path in folder.glob(".*.tmp"):
-            name = path.name[1:].rsplit(".", 2)[0]
-            old = time.time() - path.stat().st_mtime > _SECONDS_A_SAVE_MAY_TAKE
-            if old and matches_template(name, self.filename):
-                path.unlink(missing_ok=True)
+            if not matches_template(path.name[1:].rsplit(".", 2)[0], self.filename):
+                continue
+            # Another process may be at work in the folder; what cannot be deleted stays.
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _SECONDS_A_SAVE_MAY_TAKE:
+                    path.unlink()
 
     def fit_start(self, state: State, logger: Logger) -> None:
         """Refuse to start if later checkpoints of this run would meet files of another.
@@ -181,8 +187,12 @@ class CheckpointSaver(Callback):
         del logger
         if isinstance(self.save_interval, IntervalScheduler):
             self.save_interval.restart()
-        # A checkpoint says what its run had saved; of that only what lies here is this run's.
-        self._saved = [name for name in self._saved if self._is_ours(name)]
+        # A checkpoint says what its run had saved. Only if it lies here is that this run's.
+        folder = self._folder(state)
+        if state.load_path is not None and not self._checked:
+            own = is_inside(state.load_path, folder)
+            self._saved = [n for n in self._saved if own and self._is_ours(folder, n)]
+        self._checked = True
         if not self.overwrite and dist.get_global_rank() == 0:
             try:
                 ensure_folder_has_no_conflicting_files(
@@ -227,11 +237,14 @@ class CheckpointSaver(Callback):
     # ---- saving -------------------------------------------------------------------------------
 
     def _folder(self, state: State) -> Path:
-        return Path(format_name_with_dist(self.folder, state.run_name))
+        # Found once: a process that changes its working folder goes on saving where it began.
+        if self._where is None:
+            self._where = Path(format_name_with_dist(self.folder, state.run_name)).absolute()
+        return self._where
 
-    def _is_ours(self, name: str) -> bool:
+    def _is_ours(self, folder: Path, name: str) -> bool:
         """Whether a stored name is a checkpoint of this run, and not a path to somewhere else."""
-        path = self._where / name
+        path = folder / name
         leaves = Path(name).is_absolute() or ".." in Path(name).parts
         return (
             not leaves
@@ -253,7 +266,7 @@ class CheckpointSaver(Callback):
         Raises:
             OSError: If the file cannot be written; earlier checkpoints are untouched.
         """
-        folder = self._where = self._folder(state)
+        folder = self._folder(state)
         name = get_save_filename(state, self.filename)
         # What was reported before the checkpoint is on disk before the checkpoint is.
         logger.flush()
@@ -308,4 +321,5 @@ class CheckpointSaver(Callback):
             state: What :meth:`state_dict` returned.
         """
         self._saved = list(state["saved_checkpoints"])
+        self._checked = False
         self._timestamps = dict(state["timestamps"])

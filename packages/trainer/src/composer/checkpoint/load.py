@@ -69,12 +69,9 @@ def safe_torch_load(path: str | Path, map_location: str = "cpu") -> Any:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; a full checkpoint is one file")
     size = path.stat().st_size
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"{path} ({size:,} bytes) is not a complete checkpoint: it was cut short, or another "
-            f"program wrote it. Load an older one"
-        )
     try:
+        if not zipfile.is_zipfile(path):
+            raise EOFError("it was cut short, or another program wrote it")
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()  # torch maps the file and does not compare its checksums
         if broken is not None:
@@ -85,10 +82,10 @@ def safe_torch_load(path: str | Path, map_location: str = "cpu") -> Any:
             f"{path} holds more than numbers, strings and tensors, so reading it would run code "
             f"from the file; it was refused and nothing ran. {_first_line(error)}"
         ) from error
-    except (RuntimeError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged file can fail anywhere in zipfile, pickle or torch
         raise ValueError(
-            f"{path} ({size:,} bytes) cannot be read as a checkpoint; it is damaged. "
-            f"{_first_line(error)}"
+            f"{path} ({size:,} bytes) is not a complete checkpoint: {_first_line(error)}. Load "
+            f"another one"
         ) from error
 
 

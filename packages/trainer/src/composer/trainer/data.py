@@ -128,6 +128,7 @@ class TrainData(Serializable):
         self._pending: dict[str, Any] | None = None
         self._left: EpochIterator | None = None
         self._left_at = (0, 0)
+        self._finished = True
         dataset: Any = getattr(self.loader, "dataset", None)
         workers = getattr(self.loader, "num_workers", 0)
         self._dataset = dataset
@@ -192,6 +193,8 @@ class TrainData(Serializable):
         """
         timestamp = self._state.timestamp
         at_edge = int(timestamp.batch_in_epoch) == 0
+        if at_edge and self._broke_off(int(timestamp.epoch)):
+            return {"epoch_start": self._epoch_start, "offset": 0}
         saved: dict[str, Any] = {
             "epoch_start": self._snapshot() if at_edge else self._epoch_start,
             "offset": 0 if at_edge else self._offset,
@@ -228,6 +231,8 @@ class TrainData(Serializable):
         pending, self._pending = self._pending, None
         if pending is not None:
             self._put_back(pending.get("epoch_start", {}))
+        elif self._broke_off(epoch):
+            self._put_back(self._epoch_start)
         self._begin(epoch, offset=0)
         if pending is not None:
             self._apply_own_state(pending)
@@ -272,11 +277,20 @@ class TrainData(Serializable):
         """
         self._left, self._left_at = batches, (epoch, done)
 
+    def finish(self) -> None:
+        """Note that the epoch was gone through to its end."""
+        self._finished = True
+
+    def _broke_off(self, epoch: int) -> bool:
+        """Whether an error ended an earlier try at this very epoch."""
+        return self._epoch == epoch and not self._finished and self._left is None
+
     def _seed(self, epoch: int) -> int:
         return derived_seed(self._state.seed, "order of epoch", epoch)
 
     def _begin(self, epoch: int, *, offset: int) -> None:
         self._left = None
+        self._finished = False
         self._epoch, self._offset = epoch, offset
         self._set_epoch(epoch)
         self._epoch_start = self._snapshot()

@@ -251,6 +251,7 @@ class TrainLoop:
 
     def _finish_epoch(self) -> None:
         state, run_event = self._state, self._engine.run_event
+        self._data.finish()
         state.previous_timestamp = state.timestamp
         state.timestamp = state.timestamp.to_next_epoch()
         self._schedules.step_epoch()

@@ -337,6 +337,7 @@ class Trainer:
             algorithms=assemble.algorithms(algorithms),
             callbacks=[*destinations, *observers],
         )
+        self.state.is_continuation = autoresume
         self.state.scaler = assemble.make_scaler(precision, self._device, found_optimizers)
         self.logger = Logger(self.state, destinations)
         self.engine = Engine(self.state, self.logger, algorithm_passes)
