@@ -12,7 +12,7 @@ import sys
 
 CASES = {
     "import composer": 0.05,
-    "import composer.core": 0.15,
+    "from composer.core import *": 0.15,
     "from composer import Trainer": 0.6,
     "import composer.functional": 0.6,
 }
