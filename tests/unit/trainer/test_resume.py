@@ -513,9 +513,11 @@ def test_a_run_in_batches_that_ends_with_the_epoch_can_go_on(kind: str, tmp_path
     assert resumed.ids.ids == straight.ids.ids[6:]
 
 
-def test_without_spinning_the_epoch_starts_over(tmp_path: Path) -> None:
-    straight = Run(duration="6ba", save=tmp_path, every="2ba")
-    resumed = Run(duration="6ba", load=str(checkpoints(tmp_path)[0]), spin_dataloaders=False)
+@pytest.mark.parametrize("kind", ["shuffled", "own generator", "stateful loader", "plain list"])
+def test_without_spinning_the_epoch_starts_over(kind: str, tmp_path: Path) -> None:
+    straight = Run(LOADERS[kind], duration="6ba", save=tmp_path, every="2ba")
+    file = str(checkpoints(tmp_path)[0])
+    resumed = Run(LOADERS[kind], duration="6ba", load=file, spin_dataloaders=False)
     assert resumed.ids.ids == straight.ids.ids[:4]
 
 

@@ -234,7 +234,8 @@ class TrainData(Serializable):
         elif self._broke_off(epoch):
             self._put_back(self._epoch_start)
         self._begin(epoch, offset=0)
-        if pending is not None:
+        # Inside an epoch that is to start over, the loader's own place in it is not wanted.
+        if pending is not None and int(self._state.timestamp.batch_in_epoch) == 0:
             self._apply_own_state(pending)
         return EpochIterator(self.loader, self._seed(epoch))
 

@@ -134,30 +134,35 @@ class EvalLoop:
             if isinstance(evaluator.eval_interval, IntervalScheduler):
                 evaluator.eval_interval.restart()
 
-    def run_due(self, event: Event) -> bool:
-        """Run the state's evaluators that are due at an event.
+    def due(self, event: Event) -> list[Evaluator]:
+        """Return the state's evaluators that are due at an event.
 
         Args:
             event: The event.
 
         Returns:
-            Whether any was.
+            The evaluators; asking notes that they are run now.
         """
         state = self._state
-        due = [
+        return [
             evaluator
             for evaluator in state.evaluators
             if evaluator.eval_interval is not None and evaluator.eval_interval(state, event)
         ]
-        if not due:
-            return False
-        with loader_in_use(state, due[0].dataloader.dataloader, due[0].label):
+
+    def run_all(self, evaluators: Sequence[Evaluator]) -> None:
+        """Run evaluators in the course of training.
+
+        Args:
+            evaluators: Which; at least one.
+        """
+        state, first, last = self._state, evaluators[0], evaluators[-1]
+        with loader_in_use(state, first.dataloader.dataloader, first.label):
             self._engine.run_event(Event.EVAL_BEFORE_ALL)
-        for evaluator in due:
+        for evaluator in evaluators:
             self.run(evaluator)
-        with loader_in_use(state, due[-1].dataloader.dataloader, due[-1].label):
+        with loader_in_use(state, last.dataloader.dataloader, last.label):
             self._engine.run_event(Event.EVAL_AFTER_ALL)
-        return True
 
     def run_standalone(
         self, evaluators: Sequence[Evaluator], subset_num_batches: int | None

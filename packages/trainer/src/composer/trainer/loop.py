@@ -97,7 +97,7 @@ class TrainLoop:
         step = int(state.timestamp.batch)
         self._logger.log_metrics(state.timestamp.log_values(), step=step)
         run_event(Event.FIT_END)
-        self._evaluation.run_due(Event.FIT_END)
+        self._evaluate(Event.FIT_END)
 
     def _enter(self) -> Any:
         """Come to the first new batch, in a fresh epoch or inside a started one."""
@@ -246,8 +246,10 @@ class TrainLoop:
     # ---- between batches ----------------------------------------------------------------------
 
     def _evaluate(self, event: Event) -> None:
-        with self._clock.paused():
-            self._evaluation.run_due(event)
+        # Asked at every batch and mostly answered with nothing: no more happens then.
+        if due := self._evaluation.due(event):
+            with self._clock.paused():
+                self._evaluation.run_all(due)
 
     def _finish_epoch(self) -> None:
         state, run_event = self._state, self._engine.run_event
