@@ -65,7 +65,7 @@ def test_constraints_satisfy_every_requirement() -> None:
 def imports(name: str, requirement: Requirement) -> bool:
     """Say whether the sources of a package import what a requirement installs."""
     modules = {"pyyaml": "yaml", "pillow": "PIL"}
-    module = modules.get(requirement.name, requirement.name)
+    module = modules.get(requirement.name, requirement.name.replace("-", "_"))
     used = rf"(import|from) {module}\b|import_module\(\"{module}\b"
     folder = ROOT / "packages" / name.removeprefix("composer-") / "src"
     return any(re.search(used, path.read_text()) for path in folder.rglob("*.py"))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from composer.core.intervals import create_interval_scheduler as create_interval_scheduler
     from composer.devices.select import get_device as get_device
     from composer.utils import dist as dist
+    from composer.utils.archives import extract_file as extract_file
+    from composer.utils.archives import pack_file as pack_file
     from composer.utils.batches import batch_get as batch_get
     from composer.utils.batches import batch_set as batch_set
     from composer.utils.compression import KNOWN_COMPRESSORS as KNOWN_COMPRESSORS
@@ -54,8 +56,17 @@ if TYPE_CHECKING:
     from composer.utils.modules import is_model_fsdp2 as is_model_fsdp2
     from composer.utils.modules import model_eval_mode as model_eval_mode
     from composer.utils.notebook import is_notebook as is_notebook
+    from composer.utils.object_store import GCSObjectStore as GCSObjectStore
+    from composer.utils.object_store import LibcloudObjectStore as LibcloudObjectStore
     from composer.utils.object_store import ObjectStore as ObjectStore
     from composer.utils.object_store import ObjectStoreTransientError as ObjectStoreTransientError
+    from composer.utils.object_store import OCIObjectStore as OCIObjectStore
+    from composer.utils.object_store import (
+        RemoteFilesExistingCheckStatus as RemoteFilesExistingCheckStatus,
+    )
+    from composer.utils.object_store import RemoteUploader as RemoteUploader
+    from composer.utils.object_store import S3ObjectStore as S3ObjectStore
+    from composer.utils.object_store import SFTPObjectStore as SFTPObjectStore
     from composer.utils.object_store import build_remote_backend as build_remote_backend
     from composer.utils.object_store import (
         maybe_create_object_store_from_uri as maybe_create_object_store_from_uri,
@@ -94,12 +105,17 @@ if TYPE_CHECKING:
     from composer.utils.transfer import extract_path_from_symlink as extract_path_from_symlink
     from composer.utils.transfer import get_file as get_file
     from composer.utils.transfer import list_remote_objects as list_remote_objects
+    from composer.utils.transfer import (
+        maybe_create_remote_uploader_downloader_from_uri as maybe_create_remote_uploader_downloader_from_uri,  # noqa: E501
+    )
     from composer.utils.transfer import validate_credentials as validate_credentials
     from composer.utils.vision import add_vision_dataset_transform as add_vision_dataset_transform
     from composer.utils.warnings import VersionedDeprecationWarning as VersionedDeprecationWarning
 
 # Name -> module of this package that defines it.
 _HOMES = {
+    "extract_file": "archives",
+    "pack_file": "archives",
     "batch_get": "batches",
     "batch_set": "batches",
     "KNOWN_COMPRESSORS": "compression",
@@ -132,6 +148,13 @@ _HOMES = {
     "model_eval_mode": "modules",
     "is_notebook": "notebook",
     "ObjectStore": "object_store",
+    "GCSObjectStore": "object_store",
+    "LibcloudObjectStore": "object_store",
+    "OCIObjectStore": "object_store",
+    "RemoteFilesExistingCheckStatus": "object_store",
+    "RemoteUploader": "object_store",
+    "S3ObjectStore": "object_store",
+    "SFTPObjectStore": "object_store",
     "ObjectStoreTransientError": "object_store",
     "build_remote_backend": "object_store",
     "maybe_create_object_store_from_uri": "object_store",
@@ -161,6 +184,7 @@ _HOMES = {
     "extract_path_from_symlink": "transfer",
     "get_file": "transfer",
     "list_remote_objects": "transfer",
+    "maybe_create_remote_uploader_downloader_from_uri": "transfer",
     "validate_credentials": "transfer",
     "add_vision_dataset_transform": "vision",
     "VersionedDeprecationWarning": "warnings",
@@ -178,7 +202,15 @@ _ELSEWHERE = {
     "save_checkpoint": "composer.checkpoint",
 }
 
-__getattr__, __dir__ = lazy_names(__name__, {**_HOMES, **_ELSEWHERE}, modules=("dist",))
+# Names that come with a later release; their home says so.
+_LATER = {
+    "MLFLOW_EXPERIMENT_ID_FORMAT_KEY": "object_store",
+    "MLFLOW_RUN_ID_FORMAT_KEY": "object_store",
+    "MLFlowObjectStore": "object_store",
+    "UCObjectStore": "object_store",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, {**_HOMES, **_ELSEWHERE, **_LATER}, modules=("dist",))
 
 if not TYPE_CHECKING:
     # A type checker takes the imports above for the exported names.

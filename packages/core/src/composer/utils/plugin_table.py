@@ -74,8 +74,8 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             ),
         },
         "composer.commands": {
-            "composer-recipes": ("train",),
-            "composer-trainer": ("plugins",),
+            "composer-recipes": ("find-microbatch", "train", "verify-resume"),
+            "composer-trainer": ("checkpoint", "plugins"),
         },
         "composer.datasets": {
             "composer-recipes": ("fashion_mnist",),
@@ -90,7 +90,18 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "composer-models": ("composer_classifier", "composer_resnet_cifar"),
         },
         "composer.object_stores": {
-            "composer-core": ("file",),
+            "composer-core": (
+                "az",
+                "file",
+                "fsspec",
+                "gs",
+                "hf",
+                "libcloud",
+                "memory",
+                "oci",
+                "s3",
+                "sftp",
+            ),
         },
         "composer.optimizers": {
             "composer-trainer": ("decoupled_adamw", "decoupled_sgdw"),

@@ -24,6 +24,8 @@ def retry(
     num_attempts: int = ...,
     initial_backoff: float = ...,
     max_jitter: float = ...,
+    *,
+    sleep: Callable[[float], object] | None = ...,
 ) -> Callable[[TCallable], TCallable]: ...
 
 
@@ -32,6 +34,8 @@ def retry(
     num_attempts: int = 3,
     initial_backoff: float = 1.0,
     max_jitter: float = 0.5,
+    *,
+    sleep: Callable[[float], object] | None = None,
 ) -> Any:
     """Decorate a function so that it is called again after some exceptions.
 
@@ -45,6 +49,7 @@ def retry(
         initial_backoff: Seconds to wait after the first failure.
         max_jitter: Up to this many random seconds are added to each wait, so that many clients do
             not come back at once.
+        sleep: Called with the seconds to wait, ``time.sleep`` by default.
 
     Returns:
         The decorated function, or the decorator.
@@ -90,7 +95,8 @@ def retry(
                 except caught:
                     if attempt + 1 == num_attempts:
                         raise
-                    time.sleep(initial_backoff * 2**attempt + jitter.random() * max_jitter)
+                    wait = initial_backoff * 2**attempt + jitter.random() * max_jitter
+                    (sleep or time.sleep)(wait)
             raise AssertionError("unreachable")
 
         return call  # type: ignore[return-value]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer.utils import plugins
 from composer.utils.object_store.base import ObjectStore
 from composer.utils.object_store.registry import maybe_create_object_store_from_uri
 from composer.utils.paths import complete_or_absent, is_uri, parse_uri
@@ -19,10 +22,17 @@ from composer.utils.paths import complete_or_absent, is_uri, parse_uri
 if TYPE_CHECKING:
     from composer.core.logger import LoggerDestination
 
-__all__ = ["extract_path_from_symlink", "get_file", "list_remote_objects", "validate_credentials"]
+__all__ = [
+    "extract_path_from_symlink",
+    "get_file",
+    "list_remote_objects",
+    "maybe_create_remote_uploader_downloader_from_uri",
+    "validate_credentials",
+]
 
 _CHUNK_SIZE = 1 << 20
 _LINK_ENDING = ".symlink"
+_MOST_LINKS = 8
 
 
 def get_file(
@@ -34,7 +44,8 @@ def get_file(
 ) -> None:
     """Get a file. It appears complete or not at all.
 
-    A ``path`` that ends in ``.symlink`` is a small text file which names the file to get.
+    A ``path`` that ends in ``.symlink`` is a small text file which names the file to get: a name in
+    the same bucket, or a path in the folder of the link. A link that leads elsewhere is refused.
 
     Args:
         path: A local path, a URI, a web address, or with ``object_store`` a name in it.
@@ -46,7 +57,7 @@ def get_file(
     Raises:
         FileNotFoundError: If there is no such file.
         FileExistsError: If the destination exists and may not be replaced.
-        ValueError: If no store for the scheme of a URI is installed.
+        ValueError: If no store for the scheme of a URI is installed, or a link leads elsewhere.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -59,18 +70,54 @@ def get_file(
         raise FileExistsError(
             f"destination={destination!r} exists; set overwrite=True to replace it."
         )
-    if path.endswith(_LINK_ENDING):
+    links = 0
+    while path.endswith(_LINK_ENDING):
+        links += 1
+        if links > _MOST_LINKS:
+            raise ValueError(f"path={path!r}: more than {_MOST_LINKS} links lead to each other.")
         path = _follow(path, object_store)
     _fetch(path, destination, object_store, overwrite, progress_bar)
 
 
 def _follow(path: str, object_store: ObjectStore | LoggerDestination | None) -> str:
+    """Return where a link leads, which must be in the bucket or folder that it stands in."""
     target = extract_path_from_symlink(path, object_store)
-    # With a store the link holds a name in it; without one, a path or an URI like that of the link.
-    if object_store is None and is_uri(path) and not is_uri(target):
-        scheme, bucket, _ = parse_uri(path)
+    scheme, bucket, name = parse_uri(path)
+    refused = ValueError(
+        f"path={path!r} is a link to {target!r}, which leaves its "
+        f"{'folder' if scheme in ('', 'file') and object_store is None else 'bucket'}. Give the "
+        "path of the file itself if that is meant."
+    )
+    if not target or "\0" in target:
+        raise ValueError(f"path={path!r} is a link that names no file: {target!r}.")
+    if object_store is not None:
+        # The name of another object of that store.
+        if isinstance(object_store, ObjectStore) and is_uri(target):
+            start = object_store.get_uri("x").removesuffix("x")
+            if not target.startswith(start):
+                raise refused
+            target = target.removeprefix(start)
+        if is_uri(target) or ".." in target.split("/"):
+            raise refused
+        return target
+    if scheme not in ("", "file"):
+        if is_uri(target):
+            target_scheme, target_bucket, target = parse_uri(target)
+            if (target_scheme, target_bucket) != (scheme, bucket):
+                raise refused
+        if ".." in target.split("/"):
+            raise refused
         return f"{scheme}://{bucket}/{target.lstrip('/')}"
-    return target
+    if is_uri(target):
+        target_scheme, _, target = parse_uri(target)
+        if target_scheme != "file":
+            raise refused
+    # A relative target starts where the link stands.
+    folder = Path(os.path.normpath(Path(name).absolute())).parent
+    whole = os.path.normpath(folder / target)
+    if not Path(whole).is_relative_to(folder):
+        raise refused
+    return f"file://{whole}" if scheme else whole
 
 
 def _fetch(
@@ -93,8 +140,11 @@ def _fetch(
         if not scheme:
             _copy_local(path, destination)
             return
-        object_store = maybe_create_object_store_from_uri(path)
-        assert object_store is not None
+        opened = maybe_create_object_store_from_uri(path)
+        assert opened is not None
+        with opened, _progress(path, progress_bar) as callback:
+            opened.download_object(name, destination, overwrite, callback)
+        return
     with _progress(path, progress_bar) as callback:
         object_store.download_object(name, destination, overwrite, callback)
 
@@ -206,6 +256,42 @@ def list_remote_objects(remote_path: str) -> list[str]:
         raise ValueError(f"remote_path={remote_path!r} is no URI such as file:///folder.")
     with store:
         return store.list_objects(parse_uri(remote_path)[2])
+
+
+def maybe_create_remote_uploader_downloader_from_uri(
+    uri: str, loggers: Sequence[LoggerDestination]
+) -> LoggerDestination | None:
+    """Make the logger destination that uploads what is logged to a bucket.
+
+    Args:
+        uri: A URI or a local path.
+        loggers: The destinations that there are.
+
+    Returns:
+        The destination, or ``None`` for a local path and where one for the bucket is there.
+
+    Raises:
+        ValueError: If no logger of that name is installed.
+
+    Example:
+        >>> maybe_create_remote_uploader_downloader_from_uri("folder", []) is None
+        True
+    """
+    scheme, bucket, _ = parse_uri(uri)
+    if scheme in ("", "file"):
+        return None
+    # It stands on an upper floor; the door for plugins leads there.
+    kind = plugins.load("composer.loggers", "remote_uploader_downloader")
+    for logger in loggers:
+        known = (
+            getattr(logger, "remote_backend_name", None),
+            getattr(logger, "remote_bucket_name", None),
+        )
+        if isinstance(logger, kind) and known == (scheme, bucket):
+            warnings.warn(f"A logger that uploads to {scheme}://{bucket} is there already.")
+            return None
+    made: LoggerDestination = kind(bucket_uri=f"{scheme}://{bucket}")
+    return made
 
 
 def validate_credentials(remote_backend: ObjectStore, remote_file_name_to_test: str) -> None:

@@ -171,6 +171,27 @@ class ObjectStore(ABC):
             ['a']
         """
 
+    def delete_object(self, object_name: str) -> None:
+        """Remove an object; one that is not there is no error.
+
+        Args:
+            object_name: Its name.
+
+        Raises:
+            NotImplementedError: If the store cannot; such a store keeps all it was given.
+            ObjectStoreTransientError: If trying again may help.
+
+        Example:
+            >>> import tempfile
+            >>> from composer.utils.object_store.local import LocalObjectStore
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = pathlib.Path(folder, "a").write_text("hello")
+            ...     LocalObjectStore(folder).delete_object("a")
+            ...     LocalObjectStore(folder).list_objects()
+            []
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot delete {object_name!r}.")
+
     def close(self) -> None:  # noqa: B027 - most stores have nothing to give back
         """Give connections back. The store must not be used afterwards.
 

@@ -56,6 +56,12 @@ class LocalObjectStore(ObjectStore):
             raise ValueError(f"object_name={object_name!r} leads out of the folder {self.root!r}.")
         return path
 
+    def _existing(self, object_name: str) -> Path:
+        path = self._path(object_name)
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no object {object_name!r} in {self.root!r}.")
+        return path
+
     def get_uri(self, object_name: str) -> str:
         """Return the ``file://`` URI of an object.
 
@@ -88,10 +94,7 @@ class LocalObjectStore(ObjectStore):
             _copy(source, out, callback)
 
     def get_object_size(self, object_name: str) -> int:
-        path = self._path(object_name)
-        if not path.is_file():
-            raise FileNotFoundError(f"There is no object {object_name!r} in {self.root!r}.")
-        return path.stat().st_size
+        return self._existing(object_name).stat().st_size
 
     def download_object(
         self,
@@ -105,9 +108,10 @@ class LocalObjectStore(ObjectStore):
             raise FileExistsError(
                 f"The file {str(target)!r} exists; allow overwriting to replace it."
             )
+        path = self._existing(object_name)
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
-            self._path(object_name).open("rb") as source,
+            path.open("rb") as source,
             complete_or_absent(target) as temporary,
             temporary.open("xb") as out,
         ):
@@ -123,6 +127,12 @@ class LocalObjectStore(ObjectStore):
             for file in files
         )
         return sorted(name for name in names if name.startswith(prefix))
+
+    def delete_object(self, object_name: str) -> None:
+        path = self._path(object_name)
+        if path.is_dir():
+            raise IsADirectoryError(f"object_name={object_name!r} is a folder in {self.root!r}.")
+        path.unlink(missing_ok=True)
 
 
 def _copy(source: IO[bytes], out: IO[bytes], callback: ProgressCallback | None) -> None:

@@ -15,13 +15,22 @@ from composer.utils.paths import parse_uri
 __all__ = ["build_remote_backend", "maybe_create_object_store_from_uri"]
 
 _GROUP = "composer.object_stores"
+# Other spellings of schemes.
+_ALIASES = {
+    "abfs": "az",
+    "abfss": "az",
+    "azure": "az",
+    "gcs": "gs",
+    "s3a": "s3",
+    "s3n": "s3",
+}
 
 
 def build_remote_backend(remote_backend_name: str, backend_kwargs: dict[str, Any]) -> ObjectStore:
     """Build an object store by name.
 
     Args:
-        remote_backend_name: The scheme, such as ``file``.
+        remote_backend_name: The scheme, such as ``s3`` or ``file``.
         backend_kwargs: The arguments of the store's constructor.
 
     Returns:
@@ -35,7 +44,8 @@ def build_remote_backend(remote_backend_name: str, backend_kwargs: dict[str, Any
         >>> build_remote_backend("file", {"root": "/data"}).get_uri("a")
         'file:///data/a'
     """
-    store: ObjectStore = plugins.resolve(_GROUP, remote_backend_name, **backend_kwargs)
+    name = _ALIASES.get(remote_backend_name, remote_backend_name)
+    store: ObjectStore = plugins.resolve(_GROUP, name, **backend_kwargs)
     return store
 
 
@@ -61,7 +71,7 @@ def maybe_create_object_store_from_uri(uri: str) -> ObjectStore | None:
     scheme, bucket, _ = parse_uri(uri)
     if not scheme:
         return None
-    found = plugins.load(_GROUP, scheme)
+    found = plugins.load(_GROUP, _ALIASES.get(scheme, scheme))
     if not (isinstance(found, type) and issubclass(found, ObjectStore)):
         raise TypeError(f"The plugin for the object store {scheme!r}, {found!r}, is none.")
     return found.from_bucket(bucket)
