@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from composer.callbacks import CheckpointSaver
-from composer.checkpoint import load_checkpoint, read_checkpoint
-from composer.checkpoint.save import retained, save_checkpoint
+from composer.checkpoint import load_checkpoint, read_checkpoint, verify
+from composer.checkpoint.retention import Record, Retention
+from composer.checkpoint.save import save_checkpoint
 from composer.core.algorithm import Algorithm
 from composer.core.callback import Callback
 from composer.core.event import Event
@@ -52,7 +53,9 @@ def test_a_checkpoint_is_one_plain_file(tmp_path: Path) -> None:
     t = fitted(save_folder=str(tmp_path), schedulers=LinearScheduler(), precision="amp_fp16")
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "ep1-ba4-rank0.pt",
+        "ep1-ba4-rank0.pt.manifest.json",
         "ep2-ba8-rank0.pt",
+        "ep2-ba8-rank0.pt.manifest.json",
         "latest-rank0.pt",
     ]
     assert str((tmp_path / "latest-rank0.pt").readlink()) == "ep2-ba8-rank0.pt"
@@ -125,8 +128,8 @@ def test_files_of_other_runs_are_never_deleted(tmp_path: Path) -> None:
         save_num_checkpoints_to_keep=1,
         load_path=str(a / "latest-rank0.pt"),
     )
-    assert sorted(p.name for p in a.glob("ep*")) == ["ep0-ba2-rank0.pt", "ep0-ba4-rank0.pt"]
-    assert [p.name for p in b.glob("ep*")] == ["ep1-ba8-rank0.pt"]
+    assert sorted(p.name for p in a.glob("ep*.pt")) == ["ep0-ba2-rank0.pt", "ep0-ba4-rank0.pt"]
+    assert [p.name for p in b.glob("ep*.pt")] == ["ep1-ba8-rank0.pt"]
 
 
 @pytest.mark.parametrize("how", ["absolute", "upwards", "inside", "through"])
@@ -145,7 +148,7 @@ def test_a_checkpoint_cannot_have_files_deleted(how: str, tmp_path: Path) -> Non
     file = folder / "ep0-ba2-rank0.pt"
     contents = torch.load(file, weights_only=True)
     contents["state"]["callbacks"][0]["state"]["saved_checkpoints"] = [name]
-    torch.save(contents, file)
+    rewrite(contents, file)
     fitted(
         save_folder=str(folder),
         max_duration="8ba",
@@ -196,7 +199,7 @@ def test_the_folder_stays_when_the_process_moves(
         callbacks=Move(),
     )
     assert other.read_bytes() == b"another run's"
-    assert [p.name for p in (tmp_path / "ck").glob("ep*")] == ["ep0-ba4-rank0.pt"]
+    assert [p.name for p in (tmp_path / "ck").glob("ep*.pt")] == ["ep0-ba4-rank0.pt"]
 
 
 def test_a_moved_folder_keeps_its_count(tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ def test_a_moved_folder_keeps_its_count(tmp_path: Path) -> None:
         load_path=str(tmp_path / "new" / "latest-rank0.pt"),
         save_overwrite=True,
     )
-    left = sorted(p.name for p in (tmp_path / "new").glob("ep*"))
+    left = sorted(p.name for p in (tmp_path / "new").glob("ep*.pt"))
     assert left == ["ep1-ba6-rank0.pt", "ep1-ba8-rank0.pt"]
     assert [Path(p).parent.name for p in t.saved_checkpoints] == ["new", "new"]
 
@@ -229,7 +232,7 @@ def test_the_end_of_a_run_that_started_over_is_saved(tmp_path: Path) -> None:
 
 def test_an_epochs_end_that_is_the_runs_end_is_saved_once(tmp_path: Path) -> None:
     fitted(save_folder=str(tmp_path), save_interval="1ep", max_duration="8ba")
-    assert len(list(tmp_path.glob("ep*-ba8-*"))) == 1
+    assert len(list(tmp_path.glob("ep*-ba8-*.pt"))) == 1
 
 
 def test_leftovers_of_a_killed_save_are_removed_in_time(tmp_path: Path) -> None:
@@ -309,7 +312,8 @@ def test_a_failed_write_leaves_the_old_file(
     with pytest.raises(OSError, match="No space"):
         save_checkpoint(state, str(tmp_path / "a.pt"))
     assert Path(path).read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["a.pt"]
+    assert verify(path) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pt", "a.pt.manifest.json"]
 
 
 def test_a_failed_save_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,6 +368,12 @@ def test_kill_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
 # ---- bad files ----------------------------------------------------------------------------------
 
 
+def rewrite(contents: Any, path: Path) -> None:
+    """Change a checkpoint by hand; without its manifest, which would tell."""
+    torch.save(contents, path)
+    path.with_name(path.name + ".manifest.json").unlink()
+
+
 class _Evil:
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -404,14 +414,14 @@ def test_a_flipped_bit_is_noticed(good: Path) -> None:
 def test_a_part_that_makes_no_sense_is_named(part: str, value: Any, good: Path) -> None:
     contents = torch.load(good, weights_only=True)
     contents["state"][part] = value
-    torch.save(contents, good)
+    rewrite(contents, good)
     with pytest.raises(ValueError, match=f"{part}' cannot be restored.*load_ignore_keys"):
         trainer(load_path=str(good))
 
 
 def test_a_malicious_file_does_not_run(good: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
-    torch.save({"format": 1, "state": {"model": _Evil(marker)}}, good)
+    rewrite({"format": 1, "state": {"model": _Evil(marker)}}, good)
     with pytest.raises(ValueError, match="refused and nothing ran"):
         trainer(load_path=str(good))
     assert not marker.exists()
@@ -583,10 +593,10 @@ def test_load_checkpoint_restores_a_bare_state(good: Path) -> None:
     assert len(state.optimizers[0].state) == 2
 
 
-def test_retained_never_touches_the_newest() -> None:
+def test_the_newest_are_never_surplus() -> None:
     for total in range(5):
         for keep in range(-1, 5):
-            paths = [str(i) for i in range(total)]
-            kept, deleted = retained(paths, keep)
-            assert deleted + kept == paths
-            assert len(kept) == (total if keep < 0 else min(total, keep))
+            records = [Record(str(i), i + 1) for i in range(total)]
+            surplus = Retention(keep).surplus(records)
+            kept = total if keep < 0 else min(total, keep)
+            assert surplus == records[: total - kept]

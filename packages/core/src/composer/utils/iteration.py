@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["IteratorFileStream", "ensure_tuple", "iterate_with_callback", "map_collection"]
+__all__ = [
+    "IteratorFileStream",
+    "ensure_tuple",
+    "flatten_values",
+    "iterate_with_callback",
+    "map_collection",
+]
 
 
 def ensure_tuple(x: Any) -> tuple[Any, ...]:
@@ -59,6 +66,43 @@ def map_collection(collection: Any, map_fn: Callable[[Any], Any]) -> Any:
         values = {key: map_collection(value, map_fn) for key, value in collection.items()}
         return rebuild_mapping(collection, values)
     return map_fn(collection)
+
+
+def flatten_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Give every number in nested mappings and sequences a name of its own.
+
+    Args:
+        values: Name to number, or to mappings and sequences of numbers of any depth. Arrays and
+            tensors of one element are numbers; larger ones are sequences.
+
+    Returns:
+        Name to number. What stands inside a value has its key or place added with a slash.
+
+    Example:
+        >>> flatten_values({"mAP": {"a": 1.0, "b": [2.0, 3.0]}, "loss": 0.5})
+        {'mAP/a': 1.0, 'mAP/b/0': 2.0, 'mAP/b/1': 3.0, 'loss': 0.5}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        _flatten(str(name), value, flat)
+    return flat
+
+
+def _flatten(name: str, value: Any, flat: dict[str, Any]) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _flatten(f"{name}/{key}", item, flat)
+    elif isinstance(value, (list, tuple)) or (_number_of_elements(value) not in (None, 1)):
+        for place, item in enumerate(value):
+            _flatten(f"{name}/{place}", item, flat)
+    else:
+        flat[name] = value
+
+
+def _number_of_elements(value: Any) -> int | None:
+    """How many elements an array or tensor has; ``None`` for anything else."""
+    shape = getattr(value, "shape", None)
+    return math.prod(shape) if isinstance(shape, tuple) else None
 
 
 def rebuild_sequence(like: Any, items: Sequence[Any]) -> Any:

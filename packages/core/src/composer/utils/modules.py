@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -14,6 +14,7 @@ __all__ = [
     "is_model_fsdp2",
     "model_eval_mode",
     "unwrapped_model",
+    "unwrapped_names",
 ]
 
 
@@ -116,3 +117,57 @@ def is_model_fsdp2(model: torch.nn.Module) -> bool:
     """
     module = sys.modules.get("torch.distributed.fsdp")
     return module is not None and any(isinstance(one, module.FSDPModule) for one in model.modules())
+
+
+# Wrappers that put a name of their own between a module and its parts: module, class, that name.
+_WRAPPERS = (
+    ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
+    ("torch.nn.parallel.distributed", "DistributedDataParallel", "module"),
+    (
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+        "ActivationWrapper",
+        "_checkpoint_wrapped_module",
+    ),
+)
+
+
+def unwrapped_names(model: torch.nn.Module) -> Callable[[str], str]:
+    """Return a function that takes what wrappers add out of the names of a model's parts.
+
+    Compiling, data parallelism and activation checkpointing wrap modules, also inside a model, and
+    put a prefix into the names of everything below.
+
+    Args:
+        model: The model, whose modules are looked at now.
+
+    Returns:
+        From the name of a parameter or buffer to the one that it has without wrappers.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.compile(torch.nn.Linear(1, 1)))
+        >>> list(model.state_dict())
+        ['0._orig_mod.weight', '0._orig_mod.bias']
+        >>> [unwrapped_names(model)(name) for name in model.state_dict()]
+        ['0.weight', '0.bias']
+    """
+    kinds = []
+    for where, kind, inner in _WRAPPERS:
+        module = sys.modules.get(where)  # what was never imported wraps nothing
+        if module is not None:
+            kinds.append((getattr(module, kind), inner))
+    found = [
+        (f"{name}.{inner}." if name else f"{inner}.", len(inner) + 1)
+        for name, part in model.named_modules()
+        for kind, inner in kinds
+        if isinstance(part, kind)
+    ]
+    # The deepest first: what is above stays as it is until its turn.
+    found.sort(key=lambda prefix: -len(prefix[0]))
+
+    def plain(name: str) -> str:
+        for prefix, added in found:
+            if name.startswith(prefix):
+                name = prefix[:-added] + name[len(prefix) :]
+        return name
+
+    return plain

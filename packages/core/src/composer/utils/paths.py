@@ -15,7 +15,7 @@ import pathlib
 import re
 import string
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from composer.utils import dist
@@ -28,6 +28,7 @@ __all__ = [
     "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE",
     "FORMAT_NAME_WITH_DIST_TABLE",
     "atomic_write",
+    "conflicting_names",
     "create_symlink_file",
     "ensure_folder_has_no_conflicting_files",
     "ensure_folder_is_empty",
@@ -313,10 +314,34 @@ def ensure_folder_has_no_conflicting_files(
     folder = pathlib.Path(folder_name)
     if not folder.is_dir():
         return
+    conflicts = conflicting_names((path.name for path in folder.iterdir()), filename, timestamp)
+    if conflicts:
+        raise FileExistsError(
+            f"The folder {str(folder_name)!r} holds files that this run would write again: "
+            f"{', '.join(conflicts)}. Remove them, choose another folder, or allow overwriting."
+        )
+
+
+def conflicting_names(names: Iterable[str], filename: str, timestamp: Timestamp) -> list[str]:
+    """Find the names that a run would write at a later moment.
+
+    Args:
+        names: Names that exist.
+        filename: The template of the names that the run will write.
+        timestamp: The present moment. Names of earlier moments, or of this one, are fine.
+
+    Returns:
+        Those that conflict, sorted.
+
+    Example:
+        >>> from composer.core.timestamp import Timestamp
+        >>> conflicting_names(["ep3.pt", "notes.txt"], "ep{epoch}.pt", Timestamp())
+        ['ep3.pt']
+    """
     now = _time_values(timestamp)
     pattern, has_time = _template_to_pattern(filename)
     conflicts = []
-    for name in sorted(path.name for path in folder.iterdir()):
+    for name in sorted(names):
         match = pattern.fullmatch(name)
         if match is None:
             continue
@@ -324,11 +349,7 @@ def ensure_folder_has_no_conflicting_files(
         later = [float(text) > now[field] for field, text in times.items() if text is not None]
         if not has_time or any(later):
             conflicts.append(name)
-    if conflicts:
-        raise FileExistsError(
-            f"The folder {str(folder_name)!r} holds files that this run would write again: "
-            f"{', '.join(conflicts)}. Remove them, choose another folder, or allow overwriting."
-        )
+    return conflicts
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer.checkpoint.background import Background, HostBuffers
+from composer.checkpoint.formats import check_format
 from composer.checkpoint.layout import IgnoreKeys
-from composer.checkpoint.save import get_save_filename, link_latest, retained, save_checkpoint
+from composer.checkpoint.ledger import Ledger
+from composer.checkpoint.manifest import Manifest
+from composer.checkpoint.places import Place, open_place
+from composer.checkpoint.publish import Publication
+from composer.checkpoint.retention import Retention
+from composer.checkpoint.save import collected, describe, get_save_filename
+from composer.checkpoint.selection import MetricWatch
 from composer.core.callback import Callback
 from composer.core.event import Event
 from composer.core.intervals import IntervalScheduler, create_interval_scheduler
 from composer.core.time import Time
 from composer.utils import dist
 from composer.utils.paths import (
-    ensure_folder_has_no_conflicting_files,
+    conflicting_names,
     format_name_with_dist,
-    is_inside,
-    is_uri,
     matches_template,
 )
 
@@ -29,39 +32,54 @@ if TYPE_CHECKING:
     from composer.core.logger import Logger
     from composer.core.state import State
 
-__all__ = ["CheckpointSaver"]
+__all__ = ["BEST_FILENAME", "CheckpointSaver"]
 
 log = logging.getLogger(__name__)
 
-_SECONDS_A_SAVE_MAY_TAKE = 24 * 3600
+#: Name template of the link to the best checkpoint.
+BEST_FILENAME = "best-rank{rank}.pt"
 
 
 class CheckpointSaver(Callback):
     """Saves checkpoints at an interval and once more at the end of training.
 
-    A checkpoint is written under a temporary name, flushed to the disk and renamed; then the link
-    to the newest one moves; then those beyond the number to keep are deleted. The names are part
-    of the saved state, so that the number to keep holds over resumption; only files in this run's
-    own folder that bear a name of its template are ever counted or deleted.
+    The order is data, manifest, a look whether both are there, the link to the newest, and only
+    then the deletion of those that no rule keeps: at every moment the link leads to a complete
+    checkpoint. Names, counts and scores are part of the saved state, so that what is kept holds
+    over resumption; only files in this run's own folder that bear a name of its template are ever
+    counted or deleted.
 
     Args:
-        folder: Where to save; may hold ``{run_name}``.
+        folder: Where to save: a folder, or a URI such as ``s3://bucket/{run_name}/checkpoints``.
         filename: Name of a checkpoint; see ``composer.utils.FORMAT_NAME_WITH_DIST_AND_TIME_TABLE``.
+            Its ending chooses the kind of file: ``.tar`` and its compressed forms, ``.pt.zst`` and
+            the like, else a bare file of torch.
         remote_file_name: Name under which logger destinations that keep files receive it;
             ``None`` for not at all.
         latest_filename: Name of the link to the newest checkpoint; ``None`` for none.
-        latest_remote_file_name: Name of that link at the destinations.
+        latest_remote_file_name: Name of that link at the destinations, as a text file with
+            ``.symlink`` added; ``None`` for none.
         save_interval: An int (epochs), a time string, a time, or a function of state and event.
         overwrite: Whether files that could clash with this run's later checkpoints are allowed.
-        num_checkpoints_to_keep: How many to keep in the folder; -1 for all.
+        num_checkpoints_to_keep: How many of the newest to keep; -1 for all.
         weights_only: Whether to save the model only.
         ignore_keys: What to leave out of the checkpoints.
-        num_concurrent_uploads: Uploads at a time.
-        upload_timeout_in_seconds: How long an upload may take.
+        num_concurrent_uploads: Has no effect: a checkpoint is one object, and its upload ends
+            before that of its manifest begins.
+        upload_timeout_in_seconds: How long the end of ``fit``, closing and the end of the process
+            wait for a checkpoint that is being written.
+        async_save: Whether training goes on while a copy in host memory is written by a thread. A
+            save that comes while one is under way waits for it; a failure is raised at the next
+            batch, or when training ends.
+        keep_every: Every how many saved checkpoints one is kept for good.
+        best_metric: Name of the metric, as logged, by which the best checkpoints are kept; the
+            value of the evaluation of the same moment counts. ``best-rank0.pt`` leads to the best.
+        best_mode: ``"max"`` or ``"min"``; must be given with the metric.
+        num_best_to_keep: How many of the best to keep.
 
     Raises:
-        NotImplementedError: If ``folder`` is a URI of a remote store.
-        ValueError: If a number is out of range.
+        CompressorNotFound: If files of this name need a command that is not installed.
+        ValueError: If a number is out of range, or settings contradict each other.
 
     Example:
         >>> saver = CheckpointSaver(folder="checkpoints", save_interval="500ba")
@@ -86,55 +104,71 @@ class CheckpointSaver(Callback):
         ignore_keys: IgnoreKeys = None,
         num_concurrent_uploads: int = 1,
         upload_timeout_in_seconds: int = 3600,
+        async_save: bool = False,
+        keep_every: int | None = None,
+        best_metric: str | None = None,
+        best_mode: str | None = None,
+        num_best_to_keep: int = 1,
     ) -> None:
-        folder = str(folder)
-        if folder.startswith("file://"):
-            folder = folder.removeprefix("file://")
-        if is_uri(folder):
-            raise NotImplementedError(
-                f"save_folder={folder!r} is a remote store; saving to one comes with object "
-                f"stores. Give a local folder"
-            )
-        if not isinstance(num_checkpoints_to_keep, int) or num_checkpoints_to_keep < -1:
+        if num_concurrent_uploads < 1:
             raise ValueError(
-                f"num_checkpoints_to_keep must be a whole number, -1 for all, not "
-                f"{num_checkpoints_to_keep!r}"
+                f"num_concurrent_uploads must be at least 1, not {num_concurrent_uploads!r}"
             )
-        if num_concurrent_uploads != 1 or upload_timeout_in_seconds != 3600:
-            raise NotImplementedError(
-                "num_concurrent_uploads and upload_timeout_in_seconds come with object stores"
+        if not upload_timeout_in_seconds > 0:
+            raise ValueError(
+                f"upload_timeout_in_seconds must be positive, not {upload_timeout_in_seconds!r}"
             )
-        self.folder = folder
+        retention = Retention(
+            num_checkpoints_to_keep, keep_every, best_metric, best_mode, num_best_to_keep
+        )
+        self.folder = str(folder)
         self.filename = str(filename)
+        check_format(self.filename)
         self.remote_file_name = None if remote_file_name is None else str(remote_file_name)
         self.latest_filename = None if latest_filename is None else str(latest_filename)
         self.latest_remote_file_name = (
             None if latest_remote_file_name is None else str(latest_remote_file_name)
         )
+        if best_metric is not None and BEST_FILENAME in (self.filename, self.latest_filename):
+            raise ValueError(
+                f"{BEST_FILENAME!r} is the name of the link to the best checkpoint; choose another "
+                f"filename or latest_filename"
+            )
         self.overwrite = overwrite
         self.num_checkpoints_to_keep = num_checkpoints_to_keep
         self.weights_only = weights_only
         self.ignore_keys = ignore_keys
         self.num_concurrent_uploads = num_concurrent_uploads
         self.upload_timeout_in_seconds = upload_timeout_in_seconds
+        self.async_save = async_save
         self.save_interval = create_interval_scheduler(save_interval)
-        self._where: Path | None = None
-        self._saved: list[str] = []
+        self._place: Place | None = None
+        self._watch = None if best_metric is None else MetricWatch(best_metric)
+        self._ledger = Ledger(retention)
         self._checked = False
-        self._timestamps: dict[str, dict[str, Any]] = {}
+        self._buffers = HostBuffers()
+        self._background = Background(upload_timeout_in_seconds)
+        self._said_waiting = False
 
     # ---- what was saved -----------------------------------------------------------------------
 
     @property
     def saved_checkpoints(self) -> list[str]:
-        """Paths of the checkpoints that are kept, oldest first."""
-        return [] if self._where is None else [str(self._where / name) for name in self._saved]
+        """Paths or URIs of the checkpoints that are kept, oldest first."""
+        place = self._place
+        return [] if place is None else [place.path(r.name) for r in self._ledger.records]
+
+    @property
+    def best_checkpoints(self) -> list[str]:
+        """Paths or URIs of the best checkpoints that are kept, the best first."""
+        place = self._place
+        return [] if place is None else [place.path(r.name) for r in self._ledger.best]
 
     @property
     def all_saved_checkpoints_to_timestamp(self) -> dict[str, dict[str, Any]]:
         """Path of every checkpoint ever saved to the fields of its timestamp."""
-        where = Path(self.folder) if self._where is None else self._where
-        return {str(where / name): fields for name, fields in self._timestamps.items()}
+        place = open_place(self.folder) if self._place is None else self._place
+        return {place.path(name): fields for name, fields in self._ledger.timestamps.items()}
 
     # ---- events -------------------------------------------------------------------------------
 
@@ -149,30 +183,9 @@ class CheckpointSaver(Callback):
             OSError: If the folder cannot be made or written in.
         """
         del logger
-        folder = self._folder(state)
-        if dist.get_global_rank() != 0:
-            return
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-            self._remove_leftovers(folder)
-        except OSError as error:
-            raise type(error)(
-                error.errno,
-                f"checkpoints cannot be saved in save_folder={str(folder)!r} ({error.strerror}); "
-                f"choose a folder that can be written",
-            ) from error
-
-    def _remove_leftovers(self, folder: Path) -> None:
-        """Delete what a killed save left, once it is too old to be one that goes on."""
-        for path in folder.glob(".*.tmp"):
-            if not matches_template(path.name[1:].rsplit(".", 2)[0], self.filename):
-                continue
-            # Another process may be at work in the folder; what cannot be deleted stays.
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _SECONDS_A_SAVE_MAY_TAKE:
-                    path.unlink()
+        place = self._open(state)
+        if dist.get_global_rank() == 0:
+            place.prepare(lambda name: matches_template(name, self.filename))
 
     def fit_start(self, state: State, logger: Logger) -> None:
         """Refuse to start if later checkpoints of this run would meet files of another.
@@ -183,34 +196,46 @@ class CheckpointSaver(Callback):
 
         Raises:
             FileExistsError: If the folder holds such files and ``overwrite`` is false.
+            ValueError: If the run has no metric of the name by which the best are to be kept.
         """
         del logger
         if isinstance(self.save_interval, IntervalScheduler):
             self.save_interval.restart()
-        # A checkpoint says what its run had saved. Only if it lies here is that this run's.
-        folder = self._folder(state)
+        if self._watch is not None:
+            self._watch.start(state)
+        place = self._open(state)
         if state.load_path is not None and not self._checked:
-            own = is_inside(state.load_path, folder)
-            self._saved = [n for n in self._saved if own and self._is_ours(folder, n)]
+            self._take_stock(place, state, state.load_path)
         self._checked = True
         if not self.overwrite and dist.get_global_rank() == 0:
-            try:
-                ensure_folder_has_no_conflicting_files(
-                    self._folder(state), self.filename, state.timestamp
-                )
-            except FileExistsError as error:
+            conflicts = conflicting_names(place.names(), self.filename, state.timestamp)
+            if conflicts:
                 raise FileExistsError(
-                    f"{error} With the trainer: save_overwrite=True to allow it, autoresume=True "
-                    f"and a run_name to go on with that run, or another save_folder"
-                ) from None
+                    f"the folder {place.path('')} holds files that this run would write again: "
+                    f"{', '.join(conflicts)}. Remove them, or with the trainer: "
+                    f"save_overwrite=True to allow it, autoresume=True and a run_name to go on "
+                    f"with that run, or another save_folder"
+                )
+
+    def eval_end(self, state: State, logger: Logger) -> None:
+        """Remember the metric by which checkpoints are compared.
+
+        Args:
+            state: The state of the run.
+            logger: Unused.
+        """
+        del logger
+        if self._watch is not None:
+            self._watch.evaluated(state)
 
     def batch_checkpoint(self, state: State, logger: Logger) -> None:
-        """Save if it is due.
+        """Save if it is due, and raise what a save behind the training met.
 
         Args:
             state: The state of the run.
             logger: Receives the file.
         """
+        self._background.check()
         if self.save_interval(state, Event.BATCH_CHECKPOINT):
             self.save(state, logger)
 
@@ -234,24 +259,47 @@ class CheckpointSaver(Callback):
         if self.save_interval(state, Event.ITERATION_CHECKPOINT):
             self.save(state, logger)
 
+    def fit_end(self, state: State, logger: Logger) -> None:
+        """Wait for what is being written.
+
+        Args:
+            state: The state of the run.
+            logger: Unused.
+        """
+        del state, logger
+        self.wait()
+
+    def close(self, state: State, logger: Logger) -> None:
+        """Wait for what is being written, and give back memory and connections.
+
+        Args:
+            state: The state of the run.
+            logger: Unused.
+        """
+        del state, logger
+        try:
+            self.wait()
+        finally:
+            if self._place is not None:
+                self._place.close()
+
+    def wait(self) -> None:
+        """Wait until what is being written is complete and published.
+
+        Raises:
+            TimeoutError: If that takes longer than ``upload_timeout_in_seconds``.
+            BaseException: What writing it met.
+        """
+        self._background.wait()
+        self._buffers.release()
+
     # ---- saving -------------------------------------------------------------------------------
 
-    def _folder(self, state: State) -> Path:
+    def _open(self, state: State) -> Place:
         # Found once: a process that changes its working folder goes on saving where it began.
-        if self._where is None:
-            self._where = Path(format_name_with_dist(self.folder, state.run_name)).absolute()
-        return self._where
-
-    def _is_ours(self, folder: Path, name: str) -> bool:
-        """Whether a stored name is a checkpoint of this run, and not a path to somewhere else."""
-        path = folder / name
-        leaves = Path(name).is_absolute() or ".." in Path(name).parts
-        return (
-            not leaves
-            and matches_template(name, self.filename)
-            and path.is_file()
-            and not path.is_symlink()
-        )
+        if self._place is None:
+            self._place = open_place(format_name_with_dist(self.folder, state.run_name))
+        return self._place
 
     def save(self, state: State, logger: Logger) -> str | None:
         """Save now.
@@ -261,65 +309,109 @@ class CheckpointSaver(Callback):
             logger: Receives the file.
 
         Returns:
-            The path, or ``None`` on ranks that do not write.
+            The path or URI, or ``None`` on ranks that do not write. An asynchronous save is not
+            complete when this returns; see :meth:`wait`.
 
         Raises:
             OSError: If the file cannot be written; earlier checkpoints are untouched.
         """
-        folder = self._folder(state)
+        self._wait_for_the_one_before()
+        place = self._open(state)
         name = get_save_filename(state, self.filename)
         # What was reported before the checkpoint is on disk before the checkpoint is.
         logger.flush()
+        score = None if self._watch is None else self._watch.score(state)
         # The checkpoint lists itself, so that a run which resumes from it counts it.
-        before = self._saved, self._timestamps
-        self._saved = [n for n in self._saved if n != name] + [name]
-        self._timestamps = {**self._timestamps, name: state.timestamp.state_dict()}
+        before = self._ledger.add(name, state.timestamp.state_dict(), score)
         try:
-            written = save_checkpoint(
-                state,
-                str(folder / name),
-                weights_only=self.weights_only,
-                ignore_keys=self.ignore_keys,
-            )
+            with collected(
+                state, weights_only=self.weights_only, ignore_keys=self.ignore_keys
+            ) as contents:
+                if dist.get_global_rank() != 0:
+                    self._ledger.drop_surplus()
+                    return None
+                facts = describe(state, contents, weights_only=self.weights_only)
+                publication = self._publication(place, name, facts, before, state, logger)
+                if self.async_save:
+                    contents = self._buffers.fill(contents)
+                else:
+                    # Inside, since what was collected are the live tensors.
+                    publication.store(contents)
         except BaseException:
-            self._saved, self._timestamps = before
+            self._ledger.take_back(before)
             raise
-        if written is not None:
-            self._publish(state, logger, folder, written)
-        return written
+        if self.async_save:
+            self._background.start(lambda: publication.run(contents), name)
+        else:
+            publication.point_and_delete()
+        return place.path(name)
 
-    def _publish(self, state: State, logger: Logger, folder: Path, path: str) -> None:
-        if self.latest_filename is not None and self.num_checkpoints_to_keep != 0:
-            latest = format_name_with_dist(self.latest_filename, state.run_name)
-            link_latest(path, folder / latest)
-        if self.remote_file_name is not None and logger.has_file_upload_destination():
-            remote = get_save_filename(state, self.remote_file_name)
-            logger.upload_file(remote, path, overwrite=self.overwrite)
-        self._saved, surplus = retained(self._saved, self.num_checkpoints_to_keep)
-        for old in surplus:
-            try:
-                (folder / old).unlink()
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                log.warning("the old checkpoint %s could not be deleted: %s", old, error)
+    def _wait_for_the_one_before(self) -> None:
+        seconds = self._background.wait()
+        if seconds > 0.1 and not self._said_waiting:
+            self._said_waiting = True
+            log.warning(
+                "training waited %.1f s for the checkpoint before to be written: checkpoints come "
+                "faster than they can be stored. Save less often (said once)",
+                seconds,
+            )
+
+    def _publication(
+        self, place: Place, name: str, facts: Manifest, before: Any, state: State, logger: Logger
+    ) -> Publication:
+        latest, remote, pointer = self.latest_filename, self.remote_file_name, None
+        if latest is not None:
+            latest = format_name_with_dist(latest, state.run_name)
+        if remote is not None and logger.has_file_upload_destination():
+            remote = get_save_filename(state, remote)
+            if self.latest_remote_file_name is not None:
+                pointer = format_name_with_dist(self.latest_remote_file_name, state.run_name)
+        else:
+            remote = None
+        return Publication(
+            place=place,
+            ledger=self._ledger,
+            before=before,
+            name=name,
+            facts=facts,
+            latest=latest if self.num_checkpoints_to_keep else None,
+            best=None if self._watch is None else self._best_link(state),
+            logger=logger,
+            remote=remote,
+            remote_latest=pointer,
+            overwrite=self.overwrite,
+        )
+
+    def _best_link(self, state: State) -> str:
+        return format_name_with_dist(BEST_FILENAME, state.run_name)
 
     # ---- state --------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the names and timestamps of what was saved.
+        """Return the names, counts, scores and timestamps of what was saved.
 
         Returns:
-            Plain types.
+            Plain types. Names are relative to the folder.
         """
-        return {"saved_checkpoints": list(self._saved), "timestamps": dict(self._timestamps)}
+        return self._ledger.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the names and timestamps; those that are not this run's are dropped at its start.
+        """Restore what :meth:`state_dict` returned; what is not this run's is dropped at its start.
 
         Args:
             state: What :meth:`state_dict` returned.
         """
-        self._saved = list(state["saved_checkpoints"])
+        self._background.wait()
+        self._ledger.load_state_dict(state)
         self._checked = False
-        self._timestamps = dict(state["timestamps"])
+
+    def _take_stock(self, place: Place, state: State, loaded: str) -> None:
+        """Drop from a loaded list what is not this run's, or is gone."""
+        # A checkpoint says what its run had saved. Only if it lies here is that run this one.
+        if not place.holds(loaded):
+            self._ledger.forget()
+            return
+        lost = self._ledger.keep_what_is_there(place.has, self.filename)
+        if lost and self._watch is not None and dist.get_global_rank() == 0:
+            best = self._ledger.best
+            place.point(self._best_link(state), best[0].name if best else None)

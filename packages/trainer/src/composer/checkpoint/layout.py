@@ -11,7 +11,15 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "METADATA", "RNG", "STATE", "remove_keys"]
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "METADATA",
+    "RNG",
+    "STATE",
+    "NewerFormatError",
+    "remove_keys",
+]
 
 #: Key of the format's version.
 FORMAT = "format"
@@ -20,6 +28,18 @@ FORMAT_VERSION = 1
 STATE = "state"
 RNG = "rng"
 METADATA = "metadata"
+
+
+class NewerFormatError(ValueError):
+    """A checkpoint is whole, but of a format that only a newer release reads.
+
+    It is never passed over for an older one: that would write over the newer run.
+
+    Example:
+        >>> issubclass(NewerFormatError, ValueError)
+        True
+    """
+
 
 IgnoreKeys = Sequence[str] | Callable[[dict[str, Any]], None] | None
 

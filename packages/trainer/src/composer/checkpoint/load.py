@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from composer.checkpoint.compat import (
+    fit_to_run,
+    from_reference,
+    is_from_reference,
+    load_harmless,
+)
+from composer.checkpoint.formats import bare_file
 from composer.checkpoint.layout import (
     FORMAT,
     FORMAT_VERSION,
@@ -18,22 +27,36 @@ from composer.checkpoint.layout import (
     RNG,
     STATE,
     IgnoreKeys,
+    NewerFormatError,
     remove_keys,
 )
+from composer.checkpoint.manifest import check, manifest_name, read_manifest
+from composer.checkpoint.search import (
+    POINTER_ENDING,
+    follow_pointer,
+    local_candidates,
+    remote_candidates,
+)
 from composer.core.persistence import restore
+from composer.utils.compression import CompressorNotFound
 from composer.utils.iteration import map_collection
-from composer.utils.paths import is_uri
+from composer.utils.object_store.registry import maybe_create_object_store_from_uri
+from composer.utils.paths import is_uri, parse_uri
+from composer.utils.transfer import get_file
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
     from composer.core.state import State
+    from composer.utils.object_store.base import ObjectStore
 
 __all__ = [
     "apply_checkpoint",
     "fetch_checkpoint",
     "find_newest",
+    "find_newest_remote",
     "load_checkpoint",
     "read_checkpoint",
+    "read_newest",
     "safe_torch_load",
     "stored_metadata",
 ]
@@ -62,7 +85,11 @@ def safe_torch_load(path: str | Path, map_location: str = "cpu") -> Any:
         >>> safe_torch_load(path)
         {'x': 1}
     """
-    path = Path(path)
+    return _torch_load(Path(path), Path(path), map_location, checked=False)
+
+
+def _torch_load(path: Path, shown: Path, map_location: str, *, checked: bool) -> Any:
+    """Read a bare file; ``checked`` says that its content was compared with a hash before."""
     if not path.exists():
         target = f" (a link to {path.readlink()}, which is gone)" if path.is_symlink() else ""
         raise FileNotFoundError(f"there is no checkpoint at {path}{target}")
@@ -72,20 +99,45 @@ def safe_torch_load(path: str | Path, map_location: str = "cpu") -> Any:
     try:
         if not zipfile.is_zipfile(path):
             raise EOFError("it was cut short, or another program wrote it")
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()  # torch maps the file and does not compare its checksums
-        if broken is not None:
-            raise zipfile.BadZipFile(f"the checksum of {broken} does not match")
-        return torch.load(path, map_location=map_location, weights_only=True, mmap=True)
+        if not checked:
+            with zipfile.ZipFile(path) as archive:
+                broken = archive.testzip()  # torch maps the file and compares no checksums
+            if broken is not None:
+                raise zipfile.BadZipFile(f"the checksum of {broken} does not match")
+        try:
+            return torch.load(path, map_location=map_location, weights_only=True, mmap=True)
+        except pickle.UnpicklingError:
+            return load_harmless(path, map_location)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} holds more than numbers, strings and tensors, so reading it would run code "
+            f"{shown} holds more than numbers, strings and tensors, so reading it would run code "
             f"from the file; it was refused and nothing ran. {_first_line(error)}"
         ) from error
     except Exception as error:  # a damaged file can fail anywhere in zipfile, pickle or torch
         raise ValueError(
-            f"{path} ({size:,} bytes) is not a complete checkpoint: {_first_line(error)}. Load "
+            f"{shown} ({size:,} bytes) is not a complete checkpoint: {_first_line(error)}. Load "
             f"another one"
+        ) from error
+
+
+def _load_file(path: Path, *, use_manifest: bool = True) -> Any:
+    """Read a file of any kind; its manifest, where there is one, is compared first."""
+    checked = False
+    if use_manifest and path.is_file():
+        manifest = read_manifest(path)
+        if manifest is not None:
+            check(path.resolve(), manifest)
+            checked = True
+    if not path.is_file():
+        return _torch_load(path, path, "cpu", checked=checked)
+    try:
+        with bare_file(path.resolve()) as bare:
+            return _torch_load(bare, path, "cpu", checked=checked)
+    except CompressorNotFound as error:
+        raise CompressorNotFound(f"{path} cannot be read: {error}") from error
+    except (OSError, EOFError) as error:
+        raise ValueError(
+            f"{path} is not a complete checkpoint: {_first_line(error)}. Load another one"
         ) from error
 
 
@@ -101,15 +153,20 @@ def _first_line(error: BaseException) -> str:
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Read a checkpoint of this library.
 
+    Where a manifest lies beside the file, size and hash are compared with it; else the checksums
+    inside the file are.
+
     Args:
-        path: The file.
+        path: The file, of any of the kinds that can be written.
 
     Returns:
         Its dictionary; tensors are mapped from the file and not yet read.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is damaged, foreign, from a newer format, or would run code.
+        NewerFormatError: If it can be read only by a newer release.
+        ValueError: If it is damaged, foreign, or would run code.
+        CompressorNotFound: If reading it takes a command that is not installed.
 
     Example:
         >>> import tempfile
@@ -118,7 +175,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         >>> read_checkpoint(path)["state"]
         {}
     """
-    contents = safe_torch_load(path)
+    return _as_checkpoint(path, _load_file(Path(path)))
+
+
+def _as_checkpoint(path: str | Path, contents: Any) -> dict[str, Any]:
     if not isinstance(contents, dict) or not isinstance(contents.get(STATE), dict):
         what = sorted(map(str, contents))[:8] if isinstance(contents, dict) else type(contents)
         raise ValueError(
@@ -126,6 +186,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"with the key {STATE!r}, found {what}. To start from bare weights, load them into "
             f"the model with `model.load_state_dict(torch.load(path))` before making the trainer"
         )
+    if is_from_reference(contents):
+        contents, _ = from_reference(contents)
     found = contents.get(FORMAT)
     if found is None:
         raise ValueError(
@@ -133,7 +195,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"into the model before making the trainer"
         )
     if type(found) is not int or not 1 <= found <= FORMAT_VERSION:
-        raise ValueError(
+        raise NewerFormatError(
             f"{path} has checkpoint format {found!r}; this release reads up to {FORMAT_VERSION}. "
             f"Upgrade composer-trainer"
         )
@@ -178,6 +240,7 @@ def apply_checkpoint(
     """
     algorithms = [dict(entry) for entry in contents.get(STATE, {}).get("algorithms") or []]
     remove_keys(contents, ignore_keys, "load_ignore_keys")
+    report = fit_to_run(contents, state, weights_only=weights_only)
     # The model copies its weights out of the mapped file; everything else is copied here, since
     # its owners may keep the tensors they are given.
     saved = {
@@ -193,6 +256,8 @@ def apply_checkpoint(
         fields=["model"] if weights_only else None,
         stored_algorithms=algorithms,
     )
+    if report is not None:
+        report.announce()
     return None if weights_only else contents.get(RNG)
 
 
@@ -273,17 +338,46 @@ def fetch_checkpoint(
         ...     print(error)
         there is no checkpoint at /nowhere/a.pt
     """
+    if object_store is None and parse_uri(path)[0] == "file":
+        path = parse_uri(path)[2]
     if object_store is None and not is_uri(path):
         return read_checkpoint(path)
-    import tempfile
-
-    from composer.utils.transfer import get_file
-
     with tempfile.TemporaryDirectory(prefix="composer-checkpoint-") as folder:
-        local = str(Path(folder) / "checkpoint.pt")
-        get_file(path, local, object_store=object_store, progress_bar=progress_bar)
         # On POSIX the mapped file stays readable after its name is gone.
-        return read_checkpoint(local)
+        return read_checkpoint(_download(path, Path(folder), object_store, progress_bar))
+
+
+def _download(path: str, folder: Path, object_store: Any, progress_bar: bool) -> Path:
+    """Get a checkpoint and its manifest, if it has one, under its own name."""
+    target = path
+    if path.endswith(POINTER_ENDING):
+        target = follow_pointer(path, object_store)
+    name = target.rpartition("/")[2] or "checkpoint.pt"
+    local = folder / name
+    if target.partition("://")[0] in ("http", "https"):
+        # What stands behind a question mark belongs to the request.
+        local = folder / name.partition("?")[0]
+        get_file(target, str(local), object_store=object_store, progress_bar=progress_bar)
+        return local
+    try:
+        get_file(target, str(local), object_store=object_store, progress_bar=progress_bar)
+    except FileNotFoundError:
+        # A store has no links: the name of one stands for the text file beside it.
+        try:
+            pointed = follow_pointer(target + POINTER_ENDING, object_store)
+        except FileNotFoundError:
+            pointed = None
+        if pointed is None:
+            raise FileNotFoundError(f"there is no checkpoint at {path}") from None
+        return _download(pointed, folder, object_store, progress_bar)
+    with contextlib.suppress(FileNotFoundError):
+        get_file(
+            manifest_name(target),
+            manifest_name(str(local)),
+            object_store=object_store,
+            progress_bar=False,
+        )
+    return local
 
 
 def find_newest(folder: str | Path, latest: str | None, pattern: str = "*.pt") -> Path | None:
@@ -291,34 +385,114 @@ def find_newest(folder: str | Path, latest: str | None, pattern: str = "*.pt") -
 
     Args:
         folder: The folder.
-        latest: Name of the link to the newest checkpoint, tried first.
-        pattern: Which other files are checkpoints.
+        latest: Name of the link to the newest checkpoint.
+        pattern: Which files are checkpoints.
 
     Returns:
-        Its path, or ``None`` if there is none. A file that cannot be read is passed over, and that
-        is said.
+        Its path, or ``None`` if there is none. A file that is damaged is passed over, and that is
+        said.
+
+    Raises:
+        NewerFormatError: If the newest one can be read only by a newer release.
 
     Example:
-        >>> import tempfile
         >>> find_newest(tempfile.mkdtemp(), "latest-rank0.pt") is None
         True
     """
-    folder = Path(folder)
-    candidates = []
-    if latest is not None and (folder / latest).is_symlink():
-        candidates.append((folder / latest).resolve())
-    if folder.is_dir():
-        files = [p for p in folder.glob(pattern) if p.is_file() and not p.is_symlink()]
-        files.sort(key=lambda p: p.stat().st_mtime_ns, reverse=True)
-        candidates += [p for p in files if p.resolve() not in candidates]
-    for candidate in candidates:
+    found = _read_newest_local(Path(folder), latest, pattern)
+    return None if found is None else found[0]
+
+
+def find_newest_remote(
+    store: ObjectStore, prefix: str, latest: str | None, pattern: str = "*.pt"
+) -> str | None:
+    """Find the newest complete checkpoint in a store, without fetching it.
+
+    Args:
+        store: The store.
+        prefix: The folder's name in the store.
+        latest: Name of the link to the newest; its text file has ``.symlink`` added.
+        pattern: Which objects are checkpoints.
+
+    Returns:
+        The name of the newest object that has a manifest and the size that it says, or ``None``.
+        Those that are not complete are passed over, and that is said.
+
+    Raises:
+        NewerFormatError: If a manifest can be read only by a newer release.
+
+    Example:
+        >>> from composer.utils.object_store import LocalObjectStore
+        >>> find_newest_remote(LocalObjectStore(tempfile.mkdtemp()), "run", "latest") is None
+        True
+    """
+    found = next(iter(remote_candidates(store, prefix, latest, pattern)), None)
+    return None if found is None else found.name
+
+
+def read_newest(
+    folder: str | Path, latest: str | None, pattern: str = "*.pt", *, progress_bar: bool = True
+) -> tuple[str, dict[str, Any]] | None:
+    """Find and read the newest complete checkpoint of a folder, here or in a store.
+
+    Args:
+        folder: A path, or the URI of a folder.
+        latest: Name of the link to the newest checkpoint.
+        pattern: Which files are checkpoints.
+        progress_bar: Whether to show the progress of a download.
+
+    Returns:
+        Its path or URI and its dictionary, or ``None`` if there is none. What is damaged or not
+        complete is passed over, and that is said.
+
+    Raises:
+        NewerFormatError: If the newest one can be read only by a newer release.
+        CompressorNotFound: If reading takes a command that is not installed.
+
+    Example:
+        >>> read_newest(tempfile.mkdtemp(), "latest-rank0.pt") is None
+        True
+    """
+    scheme, _, path = parse_uri(str(folder))
+    if scheme in ("", "file"):
+        found = _read_newest_local(Path(path), latest, pattern)
+        return None if found is None else (str(found[0]), found[1])
+    store = maybe_create_object_store_from_uri(str(folder))
+    assert store is not None
+    with store:
+        for candidate in remote_candidates(store, path, latest, pattern):
+            uri = f"{str(folder).rstrip('/')}/{candidate.name.removeprefix(path.rstrip('/') + '/')}"
+            try:
+                contents = fetch_checkpoint(candidate.name, store, progress_bar=progress_bar)
+            except (NewerFormatError, CompressorNotFound):
+                raise
+            except (ValueError, FileNotFoundError) as error:
+                log.warning("passing over %s: %s", uri, error)
+                continue
+            if RNG in contents:
+                return uri, contents
+    return None
+
+
+def _read_newest_local(
+    folder: Path, latest: str | None, pattern: str
+) -> tuple[Path, dict[str, Any]] | None:
+    if latest is not None and (folder / latest).is_symlink() and not (folder / latest).exists():
+        gone = (folder / latest).readlink()
+        log.warning("passing over %s: it leads to %s, which is gone", folder / latest, gone)
+    for candidate in local_candidates(folder, latest, pattern):
+        path = Path(candidate.name)
         try:
-            contents = read_checkpoint(candidate)
+            contents = _as_checkpoint(
+                path, _load_file(path, use_manifest=candidate.manifest is not None)
+            )
+        except (NewerFormatError, CompressorNotFound):
+            raise
         except (ValueError, FileNotFoundError) as error:
-            log.warning("passing over %s: %s", candidate, error)
+            log.warning("passing over %s: %s", path, error)
             continue
         if RNG in contents:
-            return candidate
+            return path, contents
     return None
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import logging
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from composer.checkpoint.formats import write_file
 from composer.checkpoint.layout import (
     FORMAT,
     FORMAT_VERSION,
@@ -20,15 +24,26 @@ from composer.checkpoint.layout import (
     IgnoreKeys,
     remove_keys,
 )
+from composer.checkpoint.manifest import Manifest, manifest_name, write_manifest
 from composer.core.persistence import SAVED_FIELDS, collect
 from composer.utils import dist
-from composer.utils.paths import atomic_write, format_name_with_dist_and_time
+from composer.utils.paths import format_name_with_dist_and_time, sync_folder
 from composer.utils.reproducibility import get_rng_state
 
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["checkpoint_contents", "get_save_filename", "link_latest", "retained", "save_checkpoint"]
+__all__ = [
+    "checkpoint_contents",
+    "collected",
+    "describe",
+    "get_save_filename",
+    "link_latest",
+    "save_checkpoint",
+    "write_checkpoint",
+]
+
+log = logging.getLogger(__name__)
 
 
 def _metadata(state: State) -> dict[str, Any]:
@@ -88,6 +103,34 @@ def checkpoint_contents(
     return contents
 
 
+@contextmanager
+def collected(
+    state: State, *, weights_only: bool = False, ignore_keys: IgnoreKeys = None
+) -> Iterator[dict[str, Any]]:
+    """Yield what a checkpoint holds, inside the algorithms' ``saving`` contexts.
+
+    Args:
+        state: The state of the run.
+        weights_only: Whether to keep the model only.
+        ignore_keys: What to leave out.
+
+    Yields:
+        The checkpoint's dictionary, whose tensors are the live ones: to be written, or copied,
+        before the context ends.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> with collected(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())) as contents:
+        ...     sorted(contents)
+        ['format', 'metadata', 'rng', 'state']
+    """
+    with ExitStack() as stack:
+        for algorithm in state.algorithms:
+            stack.enter_context(algorithm.saving(state))
+        yield checkpoint_contents(state, weights_only=weights_only, ignore_keys=ignore_keys)
+
+
 def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{rank}") -> str:
     """Fill in a checkpoint's name.
 
@@ -108,6 +151,101 @@ def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{ra
     return format_name_with_dist_and_time(filename, state.run_name, state.timestamp)
 
 
+def describe(state: State, contents: dict[str, Any], *, weights_only: bool = False) -> Manifest:
+    """Return the manifest of a checkpoint as far as it is known before the file is written.
+
+    Args:
+        state: The state of the run.
+        contents: What the checkpoint holds.
+        weights_only: Whether it is the model only.
+
+    Returns:
+        The manifest, without name, size, hash and time of writing.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+        >>> describe(state, {"state": {"model": {}}, "rng": []}).contents
+        ['rng', 'state/model']
+    """
+    found = [key for key in contents if key not in (FORMAT, STATE)]
+    found += [f"{STATE}/{key}" for key in contents.get(STATE, {})]
+    return Manifest(
+        file="",
+        size=0,
+        hashes={},
+        written="",
+        checkpoint_format=FORMAT_VERSION,
+        timestamp=state.timestamp.state_dict(),
+        contents=sorted(found),
+        run_name=state.run_name,
+        weights_only=weights_only,
+        versions={
+            "composer": metadata.version("composer-trainer"),
+            "torch": str(torch.__version__),
+        },
+    )
+
+
+def write_checkpoint(path: str | Path, contents: dict[str, Any], facts: Manifest) -> Manifest:
+    """Write a checkpoint file, then its manifest, and look whether it is there.
+
+    Where a file of that name is replaced, its manifest goes first: at no moment does a manifest
+    stand beside a file that it does not describe.
+
+    Args:
+        path: The file; its ending chooses the kind. Its folder is made if it is not there.
+        contents: What to write.
+        facts: What :func:`describe` returned.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        OSError: If it cannot be written; what was there before is untouched, or lacks its manifest.
+
+    Example:
+        >>> import tempfile
+        >>> facts = Manifest("", 0, {}, "", 1)
+        >>> write_checkpoint(tempfile.mkdtemp() + "/a.pt", {"format": 1, "state": {}}, facts).file
+        'a.pt'
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A link is followed, so that the file it points to is replaced and not the link.
+        target = path.resolve()
+        beside = Path(manifest_name(str(target)))
+
+        def forget() -> None:
+            if beside.exists():
+                beside.unlink()
+                sync_folder(beside.parent)
+
+        size, digest = write_file(contents, target, forget)
+        manifest = dataclasses.replace(
+            facts,
+            file=path.name,
+            size=size,
+            hashes={"sha256": digest},
+            written=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        )
+        write_manifest(target, manifest)
+        there = target.stat().st_size
+    except OSError as error:
+        message = (
+            f"the checkpoint {path} could not be written ({error.strerror or error}); no earlier "
+            f"one is changed. Make room, or choose another save_folder"
+        )
+        raise (
+            OSError(message) if error.errno is None else type(error)(error.errno, message)
+        ) from (error)
+    if there != size:
+        raise OSError(f"the checkpoint {path} has {there:,} bytes after {size:,} were written")
+    return manifest
+
+
 def save_checkpoint(
     state: State,
     filename: str = "ep{epoch}-ba{batch}-rank{rank}",
@@ -115,14 +253,15 @@ def save_checkpoint(
     weights_only: bool = False,
     ignore_keys: IgnoreKeys = None,
 ) -> str | None:
-    """Write a full checkpoint.
+    """Write a full checkpoint and its manifest.
 
     The bytes go to a temporary file beside the target, are flushed to the disk and renamed. All of
     it happens inside the algorithms' :meth:`~composer.core.algorithm.Algorithm.saving`.
 
     Args:
         state: The state of the run.
-        filename: Path template; its folder is made if it is not there.
+        filename: Path template; its folder is made if it is not there. Its ending chooses the
+            kind of file: ``.tar`` and its compressed forms, ``.pt.zst`` and the like, else bare.
         weights_only: Whether to keep the model only.
         ignore_keys: What to leave out.
 
@@ -142,25 +281,14 @@ def save_checkpoint(
         >>> torch.load(path, weights_only=True)["format"]
         1
     """
-    with ExitStack() as stack:
-        # Around the writing too, since what is collected are the live tensors.
-        for algorithm in state.algorithms:
-            stack.enter_context(algorithm.saving(state))
-        contents = checkpoint_contents(state, weights_only=weights_only, ignore_keys=ignore_keys)
+    with collected(state, weights_only=weights_only, ignore_keys=ignore_keys) as contents:
         if dist.get_global_rank() != 0:
             return None
-        path = Path(get_save_filename(state, filename))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with atomic_write(path) as file:
-                torch.save(contents, file)
-        except OSError as error:
-            raise type(error)(
-                error.errno,
-                f"the checkpoint {path} could not be written ({error.strerror or error}); nothing "
-                f"that was there before is changed. Make room, or choose another save_folder",
-            ) from error
-        return str(path)
+        path = get_save_filename(state, filename)
+        facts = describe(state, contents, weights_only=weights_only)
+        # Inside the contexts, since what was collected are the live tensors.
+        write_checkpoint(path, contents, facts)
+        return path
 
 
 def link_latest(path: str | Path, link: str | Path) -> None:
@@ -185,30 +313,11 @@ def link_latest(path: str | Path, link: str | Path) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.exists() and not link.is_symlink():
         raise FileExistsError(
-            f"{link} is a file and not a link to a checkpoint; move it away, or set "
-            f"`save_latest_filename` to another name"
+            f"{link} is a file and not a link to a checkpoint; move it away, or give the link "
+            f"(`save_latest_filename`) another name"
         )
     temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(os.path.relpath(path, link.parent))
     temporary.replace(link)
-
-
-def retained(paths: Sequence[str], num_to_keep: int) -> tuple[list[str], list[str]]:
-    """Split checkpoint paths into those to keep and those to delete.
-
-    Args:
-        paths: All paths, oldest first.
-        num_to_keep: How many to keep; negative for all.
-
-    Returns:
-        The kept and the deleted ones, each oldest first.
-
-    Example:
-        >>> retained(["a", "b", "c"], 2)
-        (['b', 'c'], ['a'])
-    """
-    if num_to_keep < 0 or len(paths) <= num_to_keep:
-        return list(paths), []
-    cut = len(paths) - num_to_keep
-    return list(paths[cut:]), list(paths[:cut])
+    sync_folder(link.parent)

@@ -5,8 +5,9 @@ included. Starting the command reads metadata only; torch is imported by the sub
 it.
 """
 
+from composer.cli.checkpoint import CheckpointCommand
 from composer.cli.command import Command
 from composer.cli.main import main
 from composer.cli.plugins import PluginsCommand
 
-__all__ = ["Command", "PluginsCommand", "main"]
+__all__ = ["CheckpointCommand", "Command", "PluginsCommand", "main"]

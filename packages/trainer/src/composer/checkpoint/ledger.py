@@ -1,0 +1,163 @@
+"""What a run has saved, in its own checkpoints, so that retention holds over resumption.
+
+Names are relative to the folder, which may be moved. A list that was loaded is checked against what
+is there: a checkpoint is data from elsewhere, and a name in it is deleted only if this run could
+have written it.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from composer.checkpoint.retention import Record, Retention
+from composer.utils.paths import matches_template
+
+__all__ = ["Ledger"]
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Lists checkpoints with their numbers, moments and scores.
+
+    Args:
+        retention: The rules by which they are kept.
+
+    Example:
+        >>> ledger = Ledger(Retention(keep_last=1))
+        >>> for name in ("a.pt", "b.pt"):
+        ...     _ = ledger.add(name, {"batch": 1}, None)
+        >>> ledger.drop_surplus(), [record.name for record in ledger.records]
+        (['a.pt'], ['b.pt'])
+    """
+
+    def __init__(self, retention: Retention) -> None:
+        self.retention = retention
+        self.records: list[Record] = []
+        self.timestamps: dict[str, dict[str, Any]] = {}
+        self._count = 0
+
+    @property
+    def best(self) -> list[Record]:
+        """The best checkpoints, the best first."""
+        return [] if self.retention.best_metric is None else self.retention.best(self.records)
+
+    def add(self, name: str, timestamp: Mapping[str, Any], score: float | None) -> Any:
+        """Note that a checkpoint is being saved.
+
+        Args:
+            name: Its name.
+            timestamp: The counters of the run.
+            score: The metric of this moment, or ``None``.
+
+        Returns:
+            What :meth:`take_back` needs should the save fail.
+        """
+        before = self.records, self.timestamps, self._count
+        same = next((r for r in self.records if r.name == name), None)
+        index = self._count + 1 if same is None else same.index
+        if score is None and same and same.timestamp.get("batch") == timestamp.get("batch"):
+            score = same.score  # the same moment, saved again after a resumption
+        record = Record(name, index, timestamp, score)
+        self.records = [*(r for r in self.records if r.name != name), record]
+        self.timestamps = {**self.timestamps, name: dict(timestamp)}
+        self._count = max(self._count, index)
+        return before
+
+    def take_back(self, before: Any) -> None:
+        """Forget a checkpoint that could not be saved.
+
+        Args:
+            before: What :meth:`add` returned.
+        """
+        self.records, self.timestamps, self._count = before
+
+    def drop_surplus(self) -> list[str]:
+        """Take off the list what no rule keeps.
+
+        Returns:
+            The names, oldest first.
+        """
+        surplus = [r.name for r in self.retention.surplus(self.records)]
+        self.records = [r for r in self.records if r.name not in surplus]
+        return surplus
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the list as plain types.
+
+        Returns:
+            Names, numbers, scores and timestamps.
+        """
+        rules = self.retention
+        return {
+            "saved_checkpoints": [r.name for r in self.records],
+            "timestamps": dict(self.timestamps),
+            "count": self._count,
+            "indices": {r.name: r.index for r in self.records},
+            "scores": {r.name: r.score for r in self.records if r.score is not None},
+            "scored_by": [rules.best_metric, rules.best_mode],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a list; see :meth:`keep_what_is_there`.
+
+        Args:
+            state: What :meth:`state_dict` returned.
+        """
+        names = list(state["saved_checkpoints"])
+        indices = state.get("indices") or {name: i + 1 for i, name in enumerate(names)}
+        scores = dict(state.get("scores") or {})
+        rules = self.retention
+        if scores and state.get("scored_by") != [rules.best_metric, rules.best_mode]:
+            if rules.best_metric is not None:
+                log.warning(
+                    "the checkpoints that are there were scored by %s, so they do not compete by "
+                    "%s of %s",
+                    state.get("scored_by"),
+                    rules.best_mode,
+                    rules.best_metric,
+                )
+            scores = {}
+        self.timestamps = dict(state["timestamps"])
+        self._count = int(state.get("count", len(names)))
+        self.records = [
+            Record(name, int(indices.get(name, 0)), self.timestamps.get(name, {}), scores.get(name))
+            for name in names
+        ]
+
+    def forget(self) -> None:
+        """Empty a list that is another run's; the moments of what was ever saved stay known."""
+        self.records, self._count = [], 0
+
+    def keep_what_is_there(self, has: Callable[[str], bool], filename: str) -> bool:
+        """Drop what is gone, and names that this run could not have written.
+
+        Args:
+            has: Says of a name whether there is such a file.
+            filename: The template of this run's names.
+
+        Returns:
+            Whether one of the best was dropped; a warning says so.
+        """
+        best = self.best
+        self.records = [r for r in self.records if _could_be(r.name, filename) and has(r.name)]
+        left = {r.name for r in self.records}
+        gone = [r.name for r in best if r.name not in left]
+        if gone:
+            now = self.best
+            warnings.warn(
+                f"the best checkpoints by {self.retention.best_metric} were {gone}, which are no "
+                f"longer there; the best is now {now[0].name if now else 'yet to come'}",
+                stacklevel=3,
+            )
+        return bool(gone)
+
+
+def _could_be(name: str, filename: str) -> bool:
+    """Whether a stored name is one of this run's template, and not a path to somewhere else."""
+    leaves = Path(name).is_absolute() or ".." in Path(name).parts
+    return not leaves and matches_template(name, filename)

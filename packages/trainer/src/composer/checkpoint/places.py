@@ -1,0 +1,340 @@
+"""Where checkpoints go: a folder, or a prefix of an object store.
+
+Both keep the same order, so that a kill between any two steps loses nothing: data, manifest, a
+look whether they are there, then the pointer, and only then deletions. Both are called from one
+thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer.checkpoint.manifest import MANIFEST_ENDING, Manifest, manifest_name
+from composer.checkpoint.save import link_latest, write_checkpoint
+from composer.checkpoint.search import POINTER_ENDING
+from composer.utils.object_store.registry import maybe_create_object_store_from_uri
+from composer.utils.paths import (
+    create_symlink_file,
+    is_inside,
+    parse_uri,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from composer.utils.object_store.base import ObjectStore
+
+__all__ = ["LocalFolder", "Place", "RemoteFolder", "open_place"]
+
+log = logging.getLogger(__name__)
+
+_SECONDS_A_SAVE_MAY_TAKE = 24 * 3600
+
+
+class Place(ABC):
+    """Keeps checkpoints under names.
+
+    Example:
+        >>> issubclass(LocalFolder, Place)
+        True
+    """
+
+    @abstractmethod
+    def prepare(self, own: Callable[[str], bool]) -> None:
+        """Find out now whether it can be written to; remove what killed saves left.
+
+        Args:
+            own: Says of a name whether a run like this one could have written it.
+
+        Raises:
+            OSError: If it cannot.
+        """
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """List what is there.
+
+        Returns:
+            Names relative to this place.
+        """
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Say whether there is a file of a name.
+
+        Args:
+            name: The name.
+
+        Returns:
+            True if there is, and it is no link.
+        """
+
+    @abstractmethod
+    def path(self, name: str) -> str:
+        """Return the path or URI of a name.
+
+        Args:
+            name: The name.
+
+        Returns:
+            What ``load_path`` takes.
+        """
+
+    @abstractmethod
+    def holds(self, path: str) -> bool:
+        """Say whether a path or URI lies here.
+
+        Args:
+            path: The path or URI.
+
+        Returns:
+            True if it does.
+        """
+
+    @abstractmethod
+    def put(
+        self, name: str, contents: dict[str, Any], facts: Manifest, then: Callable[[str], None]
+    ) -> None:
+        """Store a checkpoint: data, manifest, and a look whether both are there.
+
+        Args:
+            name: Its name.
+            contents: What it holds.
+            facts: What is known of it.
+            then: Called with the path of the complete file on this machine, while it is there.
+
+        Raises:
+            OSError: If it cannot be stored; what was there before is untouched.
+        """
+
+    @abstractmethod
+    def point(self, link: str, name: str | None) -> None:
+        """Let a link lead to a checkpoint.
+
+        Args:
+            link: Name of the link.
+            name: Name of the checkpoint; ``None`` removes the link.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Delete a checkpoint, its manifest first; one that is gone is no error.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            OSError: If it cannot be deleted.
+        """
+
+    def close(self) -> None:  # noqa: B027 - a folder holds nothing
+        """Give back what is held."""
+
+
+class LocalFolder(Place):
+    """A folder of this machine.
+
+    Args:
+        folder: The folder; absolute, so that a process which changes its working folder goes on
+            saving where it began.
+
+    Example:
+        >>> LocalFolder(Path("/data/run")).path("ep1.pt")
+        '/data/run/ep1.pt'
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+
+    def prepare(self, own: Callable[[str], bool]) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+            self._remove_leftovers(own)
+        except OSError as error:
+            raise type(error)(
+                error.errno,
+                f"checkpoints cannot be saved in save_folder={str(self.folder)!r} "
+                f"({error.strerror}); choose a folder that can be written",
+            ) from error
+
+    def _remove_leftovers(self, own: Callable[[str], bool]) -> None:
+        """Delete what a killed save left, once it is too old to be one that goes on."""
+        for path in self.folder.glob(".*.tmp"):
+            if not own(path.name[1:].rsplit(".", 2)[0].removesuffix(MANIFEST_ENDING)):
+                continue
+            # Another process may be at work in the folder; what cannot be deleted stays.
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > _SECONDS_A_SAVE_MAY_TAKE:
+                    path.unlink()
+
+    def names(self) -> list[str]:
+        return [p.name for p in self.folder.iterdir()] if self.folder.is_dir() else []
+
+    def has(self, name: str) -> bool:
+        path = self.folder / name
+        return path.is_file() and not path.is_symlink()
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def holds(self, path: str) -> bool:
+        return is_inside(path, self.folder)
+
+    def put(
+        self, name: str, contents: dict[str, Any], facts: Manifest, then: Callable[[str], None]
+    ) -> None:
+        if not self.folder.is_dir():
+            log.warning(
+                "the folder %s was removed while the run goes on, and its checkpoints with it; it "
+                "is made again",
+                self.folder,
+            )
+        write_checkpoint(self.folder / name, contents, facts)
+        then(self.path(name))
+
+    def point(self, link: str, name: str | None) -> None:
+        if name is not None:
+            link_latest(self.folder / name, self.folder / link)
+        elif (self.folder / link).is_symlink():
+            (self.folder / link).unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        (self.folder / manifest_name(name)).unlink(missing_ok=True)
+        (self.folder / name).unlink(missing_ok=True)
+
+
+class RemoteFolder(Place):
+    """A prefix of an object store. Files are made in a temporary folder of this machine first.
+
+    Args:
+        uri: The URI of the prefix, such as ``s3://bucket/run/checkpoints``.
+        store: The store; by default the one that the URI names.
+
+    Example:
+        >>> from composer.utils.object_store import LocalObjectStore
+        >>> folder = tempfile.mkdtemp()
+        >>> place = RemoteFolder(f"file://{folder}", LocalObjectStore())
+        >>> place.put("a.pt", {"state": {}}, Manifest("", 0, {}, "", 1), lambda path: None)
+        >>> place.names()
+        ['a.pt', 'a.pt.manifest.json']
+        >>> place.close()
+    """
+
+    def __init__(self, uri: str, store: ObjectStore | None = None) -> None:
+        self.uri = uri.rstrip("/")
+        if store is None:
+            store = maybe_create_object_store_from_uri(uri)
+        assert store is not None
+        self.store = store
+        prefix = parse_uri(uri)[2].strip("/")
+        self._prefix = prefix + "/" if prefix else ""
+        self._pointed: dict[str, str | None] = {}
+
+    def _object(self, name: str) -> str:
+        return self._prefix + name
+
+    def prepare(self, own: Callable[[str], bool]) -> None:
+        del own  # an upload that did not come to its end leaves nothing under its name
+        probe = self._object(".composer-write-test")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "probe")
+                file.write_text("a probe of a training run, which may be deleted", encoding="utf-8")
+                self.store.upload_object(probe, file)
+            # A store that cannot delete keeps the probe, and all checkpoints.
+            with contextlib.suppress(NotImplementedError):
+                self.store.delete_object(probe)
+        except Exception as error:
+            raise OSError(
+                f"checkpoints cannot be saved in save_folder={self.uri!r} ({error}); check the "
+                f"address and the credentials"
+            ) from error
+
+    def names(self) -> list[str]:
+        return [name.removeprefix(self._prefix) for name in self.store.list_objects(self._prefix)]
+
+    def path(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+    def holds(self, path: str) -> bool:
+        return path.startswith(self.uri + "/")
+
+    def put(
+        self, name: str, contents: dict[str, Any], facts: Manifest, then: Callable[[str], None]
+    ) -> None:
+        with tempfile.TemporaryDirectory(prefix="composer-upload-") as folder:
+            local = Path(folder, name)
+            write_checkpoint(local, contents, facts)
+            # As for a file: no manifest stands beside an object that it does not describe.
+            if self.has(manifest_name(name)):
+                with contextlib.suppress(NotImplementedError):
+                    self.store.delete_object(self._object(manifest_name(name)))
+            self._upload(name, local)
+            self._upload(manifest_name(name), Path(manifest_name(str(local))))
+            then(str(local))
+
+    def has(self, name: str) -> bool:
+        try:
+            self.store.get_object_size(self._object(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _upload(self, name: str, file: Path) -> None:
+        self.store.upload_object(self._object(name), file)
+        here, there = file.stat().st_size, self.store.get_object_size(self._object(name))
+        if here != there:
+            raise OSError(
+                f"{self.path(name)} has {there:,} bytes after {here:,} were uploaded; the "
+                f"checkpoint does not count as saved"
+            )
+
+    def point(self, link: str, name: str | None) -> None:
+        if self._pointed.get(link, "") == name:
+            return
+        pointer = link + POINTER_ENDING
+        if name is None:
+            self.store.delete_object(self._object(pointer))
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "pointer" + POINTER_ENDING)
+                create_symlink_file(self._object(name), file)
+                self.store.upload_object(self._object(pointer), file)
+        self._pointed[link] = name
+
+    def remove(self, name: str) -> None:
+        self.store.delete_object(self._object(manifest_name(name)))
+        self.store.delete_object(self._object(name))
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def open_place(folder: str) -> Place:
+    """Open the place that a save folder names.
+
+    Args:
+        folder: A path, or the URI of a folder.
+
+    Returns:
+        The place.
+
+    Raises:
+        ValueError: If no store for the scheme of a URI is installed.
+
+    Example:
+        >>> type(open_place("/data/run")).__name__, type(open_place("file:///data")).__name__
+        ('LocalFolder', 'LocalFolder')
+    """
+    scheme, _, path = parse_uri(folder)
+    if scheme in ("", "file"):
+        return LocalFolder(Path(path))
+    return RemoteFolder(folder)
