@@ -6,26 +6,25 @@ nothing else that draws random numbers (dropout, an evaluation, another callback
 and a resumed epoch has the order of the interrupted one.
 
 Coming back to a place costs as little as the loader allows: a loader or dataset that keeps its own
-state continues where it was; a plain map-style loader without workers draws indices without
-reading the items; anything else is replayed, which is said.
+state continues where it was; torch's loader for map-style data passes over indices without reading
+the items, in worker processes too; anything else is replayed, which is said.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
-import random
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from composer.core.data_spec import DataSpec
 from composer.core.serializable import Serializable
+from composer.trainer.seeking import EndOfLoaderError, SeekableLoader, takes_indices
+from composer.trainer.streams import OwnStreams, derived_seed, host_streams, own_streams
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -33,55 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["EpochIterator", "TrainData", "derived_seed", "host_streams", "is_reiterable"]
 
 log = logging.getLogger(__name__)
-
-
-def derived_seed(seed: int, purpose: str, counter: int) -> int:
-    """Derive the seed of random streams that nothing else may move.
-
-    Args:
-        seed: The rank's seed.
-        purpose: What the streams are for.
-        counter: Which of them.
-
-    Returns:
-        A number below 2**32 that differs with each argument.
-
-    Example:
-        >>> one, other = derived_seed(1, "order", 0), derived_seed(1, "order", 1)
-        >>> one == derived_seed(1, "order", 0), one == other
-        (True, False)
-    """
-    digest = hashlib.blake2b(f"{purpose} {seed} {counter}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big")
-
-
-@contextmanager
-def host_streams(seed: int) -> Iterator[None]:
-    """Seed the host's random streams for a block and put them back; devices are left alone.
-
-    Args:
-        seed: The seed.
-
-    Yields:
-        Nothing.
-
-    Example:
-        >>> before = torch.get_rng_state()
-        >>> with host_streams(3):
-        ...     _ = torch.rand(1)
-        >>> torch.equal(before, torch.get_rng_state())
-        True
-    """
-    python, numpy_, torch_ = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.random.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy_)
-        torch.set_rng_state(torch_)
 
 
 def _is_stateful(thing: Any) -> bool:
@@ -129,21 +79,43 @@ class TrainData(Serializable):
         self._left: EpochIterator | None = None
         self._left_at = (0, 0)
         self._finished = True
-        dataset: Any = getattr(self.loader, "dataset", None)
-        workers = getattr(self.loader, "num_workers", 0)
+        self._find_out_what_the_loader_can()
+        self._counted: _Counted | None = None
+        # The newest state of `_own` that was taken in this epoch, and after how many batches.
+        self._known: tuple[int, Any] = (0, None)
+
+    def _find_out_what_the_loader_can(self) -> None:
+        loader = self.loader
+        dataset: Any = getattr(loader, "dataset", None)
         self._dataset = dataset
-        self._stateful_loader = _is_stateful(self.loader)
-        self._streaming = not self._stateful_loader and (
-            dataset is not None and _is_stateful(dataset) and _takes_position(dataset)
-        )
-        # A dataset inside worker processes moves there, not here: its own state would be stale.
-        self._stateful_dataset = (
-            not self._stateful_loader
-            and not self._streaming
-            and workers == 0
-            and isinstance(dataset, IterableDataset)
-            and _is_stateful(dataset)
-        )
+        self._workers = int(getattr(loader, "num_workers", 0) or 0)
+        self._has_indices = takes_indices(loader)
+        collate = getattr(loader, "collate_fn", None)
+        streams = {} if dataset is None else own_streams(dataset, collate)
+        # A dataset inside worker processes moves there, not here: its state here would be stale.
+        self._streams = OwnStreams(streams) if streams and not self._workers else None
+        own: Any = None
+        name = "dataset"
+        self._streaming = False
+        if _is_stateful(loader):
+            own, name = loader, "loader"
+        elif dataset is not None and _is_stateful(dataset) and _takes_position(dataset):
+            self._streaming = True
+        elif not self._workers and isinstance(loader, DataLoader):
+            own = dataset if _is_stateful(dataset) else self._streams if self._has_indices else None
+        # What says its own place, under which name, and whether iteration then goes on from there.
+        self._own, self._own_name = own, name
+        self._continues = self._streaming or (own is not None and not self._has_indices)
+        # What else but global streams could decide on the items that worker processes make.
+        self._hidden = ""
+        if self._workers and self._has_indices:
+            if getattr(loader, "worker_init_fn", None) is not None:
+                self._hidden = "whose worker_init_fn may set up random streams of their own"
+            elif streams:
+                self._hidden = f"with a random generator in the data set ({next(iter(streams))})"
+        self._seekable: SeekableLoader | None = None
+        if self._has_indices and not self._hidden:
+            self._seekable = SeekableLoader(loader, seeded=True)  # type: ignore[arg-type]
 
     # ---- saving -------------------------------------------------------------------------------
 
@@ -162,19 +134,28 @@ class TrainData(Serializable):
             if isinstance(generator, torch.Generator):
                 found[f"{name}.generator"] = generator
         for name, thing in (("batch_sampler", batch_sampler), ("sampler", sampler)):
-            if thing is not None and _is_stateful(thing):
+            # The order of a distributed sampler is that of its epoch. What state one has is its
+            # place, which at an epoch's start is the end of the epoch before.
+            if _is_stateful(thing) and not isinstance(thing, DistributedSampler):
                 found[name] = thing
-        if self._stateful_loader:
-            found["the loader itself"] = loader
-        elif self._stateful_dataset:
-            found["the dataset itself"] = self._dataset
+        if self._streams is not None:
+            found["generators in the dataset"] = self._streams
+        if self._own is not None and self._own is not self._streams:
+            found[f"the {self._own_name} itself"] = self._own
         return found
 
-    def _snapshot(self) -> dict[str, Any]:
-        return {
-            name: source.get_state() if isinstance(source, torch.Generator) else source.state_dict()
-            for name, source in self._sources().items()
-        }
+    def _snapshot(self, epoch: int) -> dict[str, Any]:
+        sources = self._sources()
+        if not sources:
+            return {}
+        # Asked for its state, a loader may make its iterator, which draws random numbers.
+        with host_streams(self._seed(epoch)):
+            return {
+                name: source.get_state()
+                if isinstance(source, torch.Generator)
+                else source.state_dict()
+                for name, source in sources.items()
+            }
 
     def _put_back(self, snapshot: dict[str, Any]) -> None:
         sources = self._sources()
@@ -188,26 +169,43 @@ class TrainData(Serializable):
     def state_dict(self) -> dict[str, Any]:
         """Return the position: what made this epoch's order, and the loader's own state.
 
+        The position is that of the batches that were trained on. A loader that is further, since a
+        batch was drawn and then an error came, is asked for nothing: its last known state goes
+        along, with the batches that it is behind.
+
         Returns:
             Plain types, if the loader's are.
         """
         timestamp = self._state.timestamp
-        at_edge = int(timestamp.batch_in_epoch) == 0
-        if at_edge and self._broke_off(int(timestamp.epoch)):
-            return {"epoch_start": self._epoch_start, "offset": 0}
-        saved: dict[str, Any] = {
-            "epoch_start": self._snapshot() if at_edge else self._epoch_start,
-            "offset": 0 if at_edge else self._offset,
-        }
-        if self._stateful_loader:
-            saved["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
-        elif self._streaming:
-            saved["dataset"] = self._dataset.state_dict(
-                num_samples=int(timestamp.sample_in_epoch), from_beginning=True
-            )
-        elif self._stateful_dataset:
-            saved["dataset"] = self._dataset.state_dict()
+        epoch, done = int(timestamp.epoch), int(timestamp.batch_in_epoch)
+        if not done:
+            if self._broke_off(epoch):
+                return {"epoch_start": self._epoch_start, "offset": 0}
+            saved: dict[str, Any] = {"epoch_start": self._snapshot(epoch), "offset": 0}
+            own = saved["epoch_start"].get(f"the {self._own_name} itself")
+            at = 0
+        else:
+            saved = {"epoch_start": self._epoch_start, "offset": self._offset}
+            at, own = self._own_state(done - self._offset)
+        if self._streaming:
+            own, at = self._streaming_state(), done - self._offset
+        if own is not None:
+            saved[self._own_name] = own
+            saved["at"] = at
+            counted = self._counted
+            if done and self._own is self._dataset and counted is not None and counted.ended:
+                saved["ended"] = True
         return saved
+
+    def _own_state(self, done: int) -> tuple[int, Any]:
+        if self._own is not None and self._counted is not None and self._counted.drawn == done:
+            with host_streams(self._seed(self._epoch or 0)):
+                self._known = (done, self._own.state_dict())
+        return self._known
+
+    def _streaming_state(self) -> Any:
+        samples = int(self._state.timestamp.sample_in_epoch)
+        return self._dataset.state_dict(num_samples=samples, from_beginning=True)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take a position to come back to at the next epoch that is entered.
@@ -237,7 +235,7 @@ class TrainData(Serializable):
         # Inside an epoch that is to start over, the loader's own place in it is not wanted.
         if pending is not None and int(self._state.timestamp.batch_in_epoch) == 0:
             self._apply_own_state(pending)
-        return EpochIterator(self.loader, self._seed(epoch))
+        return self._from_the_start(epoch)
 
     def enter(self, epoch: int, done: int) -> EpochIterator:
         """Return an iterator over the rest of an epoch that was started.
@@ -258,11 +256,15 @@ class TrainData(Serializable):
             return self._come_back(epoch, done, pending)
         if self._left is not None and self._left_at == (epoch, done):
             return self._left
-        if self._epoch != epoch:
+        if self._epoch is None:
             self._begin(epoch, offset=done)
-            return EpochIterator(self.loader, self._seed(epoch))
+            return self._from_the_start(epoch)
         if not is_reiterable(self.loader):
-            return EpochIterator(self.loader, self._seed(epoch))
+            return self._from_the_start(epoch)
+        if self._epoch != epoch:
+            # The clock was set to an epoch that is not the one at hand. What made its order is not
+            # known, but for what belongs to the epoch's number.
+            return self._come_back(epoch, done, {})
         # An error ended the last call of `fit`: the epoch is gone over again up to this place.
         return self._come_back(
             epoch, done, {"epoch_start": self._epoch_start, "offset": self._offset}
@@ -294,22 +296,59 @@ class TrainData(Serializable):
         self._finished = False
         self._epoch, self._offset = epoch, offset
         self._set_epoch(epoch)
-        self._epoch_start = self._snapshot()
+        if self._seekable is not None:
+            self._seekable.reseed(self._seed(epoch))
+        if self._hidden and getattr(self.loader, "persistent_workers", False):
+            self._restart_workers()
+        self._epoch_start = self._snapshot(epoch)
+        self._known = (0, self._epoch_start.get(f"the {self._own_name} itself"))
+        if self._own is not None and self._own is self._streams:
+            self._known = (0, self._epoch_start["generators in the dataset"])
+
+    def _restart_workers(self) -> None:
+        loader: Any = self.loader
+        if loader._iterator is not None:
+            loader._iterator = None
+            log.info(
+                "starting the worker processes anew for this epoch in spite of persistent_workers, "
+                "since a resumed run could not continue those of a loader %s",
+                self._hidden,
+            )
+
+    def _from_the_start(self, epoch: int) -> EpochIterator:
+        source: Any = self.loader
+        if self._seekable is not None and self._workers:
+            source = self._seekable
+        if self._own is not None:
+            source = self._counted = _Counted(source)
+        return EpochIterator(source, self._seed(epoch), apart=self._own is self.loader)
 
     def _come_back(self, epoch: int, done: int, position: dict[str, Any]) -> EpochIterator:
         self._put_back(position.get("epoch_start", {}))
         self._begin(epoch, offset=int(position.get("offset", 0)))
-        continues = self._apply_own_state(position)
-        if getattr(self.loader, "persistent_workers", False):
-            log.warning(
-                "the loader has persistent workers, whose random streams go on from epoch to "
-                "epoch and cannot be put back; items that draw random numbers will differ"
-            )
+        skip = done - self._offset
+        # After how many batches the loader's or dataset's own state stands.
+        at = int(position.get("at", skip)) if self._apply_own_state(position) else None
+        self._say_what_may_differ()
         seed = self._seed(epoch)
         with host_streams(seed):
-            iterator = iter(self.loader)
-            if not continues:
-                self._advance(iterator, done - self._offset, epoch)
+            if position.get("ended"):
+                iterator, reached = iter(()), skip
+            elif at is not None and self._continues:
+                iterator, reached = iter(self.loader), at
+            elif self._seekable is not None:
+                reached = skip if at is None else at
+                try:
+                    iterator = self._seekable.enter(reached)
+                except EndOfLoaderError as end:
+                    raise self._too_short(epoch, skip, end.batches) from None
+            else:
+                iterator, reached = iter(self.loader), 0
+            apart = self._own is self.loader
+            with host_streams(_first_batch(seed)) if apart else nullcontext():
+                self._replay(iterator, reached, skip, epoch, behind=at is not None)
+        if self._own is not None:
+            iterator = self._counted = _Counted(iterator, drawn=skip)
         return EpochIterator(self.loader, seed, iterator)
 
     def _set_epoch(self, epoch: int) -> None:
@@ -321,60 +360,97 @@ class TrainData(Serializable):
             if callable(set_epoch):
                 set_epoch(epoch)
 
-    def _apply_own_state(self, pending: dict[str, Any] | None) -> bool:
+    def _apply_own_state(self, pending: dict[str, Any]) -> bool:
         """Let a stateful loader or dataset come back by itself; whether it did."""
-        if pending is None:
+        target = self._dataset if self._streaming else self._own
+        if target is None or self._own_name not in pending:
             return False
-        if self._stateful_loader and "loader" in pending:
-            self.loader.load_state_dict(pending["loader"])  # type: ignore[attr-defined]
-            return True
-        if (self._streaming or self._stateful_dataset) and "dataset" in pending:
-            self._dataset.load_state_dict(pending["dataset"])
-            return True
-        return False
+        own = pending[self._own_name]
+        target.load_state_dict(own)
+        if not self._streaming:
+            self._known = (int(pending.get("at", 0)), own)
+        return True
 
-    def _advance(self, iterator: Iterator[Any], skip: int, epoch: int) -> None:
-        indices = self._index_iterator(iterator)
-        if indices is None:
+    def _replay(
+        self, iterator: Iterator[Any], reached: int, wanted: int, epoch: int, *, behind: bool
+    ) -> None:
+        """Draw the batches from where the loader is to where it is to be."""
+        if reached >= wanted:
+            return
+        why = f"since {self._why_replay()} cannot say where it is"
+        if behind:
+            why = "since the loader had moved on from there when an error came"
+        log.warning(
+            "replaying %d batches to come back to their place in epoch %d, %s; a loader with "
+            "`state_dict` and `load_state_dict` continues at once",
+            wanted - reached,
+            epoch,
+            why,
+        )
+        for done in range(reached, wanted):
+            if next(iterator, self) is self:
+                raise self._too_short(epoch, wanted, done)
+
+    def _say_what_may_differ(self) -> None:
+        if not self._workers:
+            return
+        if self._own is self.loader:
             log.warning(
-                "replaying %d batches to come back to their place in epoch %d, since %s cannot "
-                "say where it is; a loader with `state_dict` and `load_state_dict` continues at "
-                "once",
-                skip,
-                epoch,
-                self._why_replay(),
+                "%s continues at its place, but the random streams of its %d worker processes "
+                "start anew; items that draw random numbers there will differ",
+                type(self.loader).__name__,
+                self._workers,
             )
-        source = iterator if indices is None else indices
-        for done in range(skip):
-            try:
-                next(source)
-            except StopIteration:
-                raise RuntimeError(
-                    f"the checkpoint was made after {skip} batches of epoch {epoch}, but the "
-                    f"dataloader now ends after {done}; use the data and batch size of the saved "
-                    f"run, or pass spin_dataloaders=False to start the epoch over"
-                ) from None
+        elif not getattr(self.loader, "in_order", True):
+            log.warning(
+                "the loader has in_order=False, so batches come as worker processes finish; which "
+                "of them were trained on cannot be known, and the order will differ"
+            )
 
-    def _index_iterator(self, iterator: Iterator[Any]) -> Iterator[Any] | None:
-        """The iterator over indices of a plain map-style loader without workers, if it is one."""
-        loader = self.loader
-        if (
-            not isinstance(loader, DataLoader)
-            or type(loader).__iter__ is not DataLoader.__iter__
-            or loader.num_workers != 0
-            or isinstance(loader.dataset, IterableDataset)
-        ):
-            return None
-        # Not public in torch; without it the loader is replayed, which gives the same batches.
-        return getattr(iterator, "_sampler_iter", None)
+    def _too_short(self, epoch: int, wanted: int, batches: int) -> RuntimeError:
+        return RuntimeError(
+            f"the checkpoint was made after {wanted} batches of epoch {epoch}, but the "
+            f"dataloader now ends after {batches}; use the data and batch size of the saved "
+            f"run, or pass spin_dataloaders=False to start the epoch over"
+        )
 
     def _why_replay(self) -> str:
         loader = self.loader
-        if isinstance(loader, DataLoader) and loader.num_workers:
-            return f"a loader with {loader.num_workers} worker processes"
+        if self._hidden:
+            return f"a loader with {self._workers} worker processes, {self._hidden},"
         if isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset):
             return f"the iterable dataset {type(loader.dataset).__name__}"
         return f"the loader {type(loader).__name__}"
+
+
+class _Counted(Iterator[Any]):
+    """A loader's iterator, with the number of batches that were drawn from it."""
+
+    def __init__(self, source: Iterable[Any], *, drawn: int = 0) -> None:
+        self._source = source
+        self._batches: Iterator[Any] | None = None
+        self.drawn = drawn
+
+    @property
+    def ended(self) -> bool:
+        """Whether the data came to its end in the last batch, as one that is smaller shows.
+
+        The data's own state is that of its next epoch then. Not public in torch; where it is
+        missing, data whose state cannot tell its end from its beginning starts over.
+        """
+        fetcher = getattr(self._batches, "_dataset_fetcher", None)
+        return bool(getattr(fetcher, "ended", False))
+
+    def __iter__(self) -> Iterator[Any]:
+        self._batches = iter(self._source)
+        return self
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            self._batches = iter(self._source)
+        batch = next(self._batches)
+        self.drawn += 1
+        return batch
 
 
 class EpochIterator(Iterator[Any]):
@@ -388,6 +464,8 @@ class EpochIterator(Iterator[Any]):
         loader: The loader.
         seed: Seed of the epoch's random streams.
         rest: An iterator that was advanced already.
+        apart: Whether the first batch is drawn under streams apart from those under which the
+            iterator is made: how often a loader with a state draws then depends on its state.
 
     Example:
         >>> epoch = EpochIterator([1, 2], seed=0)
@@ -397,9 +475,17 @@ class EpochIterator(Iterator[Any]):
 
     rest: Iterator[Any]
 
-    def __init__(self, loader: Iterable[Any], seed: int, rest: Iterator[Any] | None = None) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        seed: int,
+        rest: Iterator[Any] | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
         self._loader = loader
         self._seed = seed
+        self._apart = apart
         self._started = rest is not None
         self.rest = self if rest is None else rest
 
@@ -409,7 +495,14 @@ class EpochIterator(Iterator[Any]):
         self._started = True
         with host_streams(self._seed):
             self.rest = iter(self._loader)
+            if not self._apart:
+                return next(self.rest)
+        with host_streams(_first_batch(self._seed)):
             return next(self.rest)
+
+
+def _first_batch(seed: int) -> int:
+    return derived_seed(seed, "first batch", 0)
 
 
 def is_reiterable(loader: Iterable[Any]) -> bool:
