@@ -68,8 +68,9 @@ wheels: $(VENV)/.base ## build a wheel of every package into .build/wheels
 	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(BUILD)/wheels $(PACKAGES:%=./%)
 	@ls $(BUILD)/wheels
 
-bench: install ## measure speed against the bare torch loop
-	@for script in tools/bench/imports.py tools/bench/step.py; do echo "== $$script"; $(PY) $$script || exit 1; done
+bench: install ## measure speed, resumption and saving next to bare torch
+	@for script in tools/bench/imports.py tools/bench/step.py tools/bench/resume.py \
+		tools/bench/checkpoint.py; do echo "== $$script"; $(PY) $$script || exit 1; done
 
 clean: ## remove what was built, keep the environments
 	@rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache

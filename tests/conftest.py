@@ -63,6 +63,16 @@ def fresh_plugins() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def ranks() -> Iterator[Any]:
+    """Runs functions on several ranks; see ``composer_testing.ranks``."""
+    from composer_testing.ranks import RankServer
+
+    server = RankServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A wheel of every package by distribution name, built once for all workers."""
     from composer_testing.repository import build_wheels

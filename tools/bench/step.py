@@ -106,9 +106,11 @@ def run(settings: dict[str, Any], steps: int, on_fetch: Any) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--blocks", type=int, default=40, help="blocks of steps per case")
+    parser.add_argument("--blocks", type=int, default=40, help="blocks of steps a case, 6 or more")
     parser.add_argument("--only", default="", help="comma-separated cases")
     arguments = parser.parse_args()
+    if arguments.blocks < 6:
+        parser.error(f"--blocks {arguments.blocks} is too few for quartiles; give 6 or more")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     raw_counter = OpcodeCounter(20, 30)

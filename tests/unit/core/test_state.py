@@ -253,8 +253,8 @@ def test_evaluators() -> None:
         Evaluator(label="a", dataloader=[], subset_num_batches=0)
     with pytest.raises(TypeError, match="list of strings"):
         Evaluator(label="a", dataloader=[], metric_names="M")  # type: ignore[arg-type]
-    with pytest.raises(NotImplementedError, match="comes with"):
-        Evaluator(label="a", dataloader=[], device_eval_microbatch_size="auto")
+    with pytest.raises(ValueError, match="or 'auto', not 'most'"):
+        Evaluator(label="a", dataloader=[], device_eval_microbatch_size="most")
     with pytest.raises(ValueError, match="time string"):
         Evaluator(label="a", dataloader=[], eval_interval="often")
 

@@ -241,15 +241,16 @@ class DataSpec:
         loader = self.dataloader
         if not isinstance(loader, DataLoader) or dist.get_world_size() == 1:
             return
-        if isinstance(loader.dataset, IterableDataset) or isinstance(
-            loader.sampler, DistributedSampler
-        ):
+        if isinstance(loader.dataset, IterableDataset):
             return
         if type(loader.batch_sampler) is not torch.utils.data.BatchSampler:
             return  # a batch sampler of the user's own; it may split the data itself
+        # A loader that was given a batch sampler shows another sampler, which it does not use.
+        if isinstance(loader.batch_sampler.sampler, DistributedSampler):
+            return
         raise ValueError(
             f"on {dist.get_world_size()} ranks each rank must see its own part of the data, but "
-            f"the loader's sampler is a {type(loader.sampler).__name__}; pass "
+            f"the loader's sampler is a {type(loader.batch_sampler.sampler).__name__}; pass "
             f"`sampler=composer.utils.dist.get_sampler(dataset, shuffle=...)` to the DataLoader"
         )
 

@@ -47,7 +47,8 @@ class Evaluator:
             metrics; ``None`` keeps all metrics.
         subset_num_batches: At most this many batches; ``None`` or -1 for all.
         eval_interval: When to run during training; ``None`` takes the trainer's.
-        device_eval_microbatch_size: Samples per forward pass; the whole batch by default.
+        device_eval_microbatch_size: Samples per forward pass; the whole batch by default;
+            ``"auto"`` finds the largest that fits into memory.
 
     Raises:
         ValueError: If the label is empty or a size is not positive.
@@ -63,6 +64,8 @@ class Evaluator:
     metric_names: list[str] | None
     subset_num_batches: int | None
     device_eval_microbatch_size: int | None
+    #: Whether that size is found automatically.
+    auto_microbatching: bool
 
     def __init__(
         self,
@@ -78,27 +81,26 @@ class Evaluator:
             raise ValueError(f"label must be a non-empty string, not {label!r}")
         if isinstance(metric_names, str):
             raise TypeError(f"metric_names must be a list of strings, not {metric_names!r}")
-        if subset_num_batches is not None and subset_num_batches != -1 and subset_num_batches < 1:
+        if subset_num_batches not in (None, -1) and not _is_count(subset_num_batches):
             raise ValueError(
-                f"subset_num_batches must be positive, or -1 for all, not {subset_num_batches}"
+                f"subset_num_batches must be a positive whole number, or -1 for all, not "
+                f"{subset_num_batches!r}"
             )
-        if device_eval_microbatch_size == "auto":
-            raise NotImplementedError(
-                "device_eval_microbatch_size='auto' comes with automatic microbatching; give a "
-                "number of samples"
-            )
-        if device_eval_microbatch_size is not None and (
-            not isinstance(device_eval_microbatch_size, int) or device_eval_microbatch_size < 1
+        if device_eval_microbatch_size not in (None, "auto") and not _is_count(
+            device_eval_microbatch_size
         ):
             raise ValueError(
-                f"device_eval_microbatch_size must be a positive whole number of samples, not "
-                f"{device_eval_microbatch_size!r}"
+                f"device_eval_microbatch_size must be a positive whole number of samples, or "
+                f"'auto', not {device_eval_microbatch_size!r}"
             )
         self.label = label
         self.dataloader = ensure_data_spec(dataloader)
         self.metric_names = metric_names
         self.subset_num_batches = None if subset_num_batches == -1 else subset_num_batches
-        self.device_eval_microbatch_size = device_eval_microbatch_size
+        self.auto_microbatching = device_eval_microbatch_size == "auto"
+        self.device_eval_microbatch_size = (
+            None if self.auto_microbatching else device_eval_microbatch_size  # type: ignore[assignment]
+        )
         self._eval_interval: Callable[[State, Event], bool] | None = None
         if eval_interval is not None:
             self.eval_interval = eval_interval
@@ -113,6 +115,10 @@ class Evaluator:
         self, interval: int | str | Time[Any] | Callable[[State, Event], bool] | None
     ) -> None:
         self._eval_interval = None if interval is None else evaluation_interval(interval)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def ensure_evaluator(

@@ -82,8 +82,7 @@ class IntervalScheduler:
         """
         if event not in self.events or self.interval.value <= 0:
             return False
-        # One object may serve several runs, so what was reported is known by run and batch.
-        moment = (id(state), int(state.timestamp.count(TimeUnit.BATCH)))
+        moment = self._moment(state)
         if moment == self._reported:
             return False
         due = event is self.event and self._crossed(state)
@@ -97,6 +96,19 @@ class IntervalScheduler:
     def restart(self) -> None:
         """Forget what was reported; a run does so when it starts, as its clock may have moved."""
         self._reported = None
+
+    def note(self, state: State) -> None:
+        """Take this moment for reported, so that it is not due again.
+
+        Args:
+            state: The state of the run.
+        """
+        self._reported = self._moment(state)
+
+    @staticmethod
+    def _moment(state: State) -> tuple[int, int]:
+        # One object may serve several runs, so what was reported is known by run and batch.
+        return id(state), int(state.timestamp.count(TimeUnit.BATCH))
 
     def _crossed(self, state: State) -> bool:
         unit, step = self.interval.unit, self.interval.value

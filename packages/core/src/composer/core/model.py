@@ -108,6 +108,26 @@ class ComposerModel(torch.nn.Module, ABC):
         """
         return outputs if outputs is not None else self.forward(batch)
 
+    def num_loss_tokens(self, batch: Batch) -> int | None:
+        """Say how many tokens of a batch the mean of :meth:`loss` is taken over.
+
+        By it microbatches, and the batches of several ranks, are weighted, so that the update is
+        that of the whole batch. A model whose loss is a mean over tokens overrides this, unless its
+        batches hold ``labels`` of the shape of ``input_ids``: there every label but -100 counts.
+
+        Args:
+            batch: A batch or a part of one, on the host.
+
+        Returns:
+            The number of tokens, or ``None`` if the mean is taken over samples.
+
+        Example:
+            >>> ComposerModel.num_loss_tokens(None, {}) is None
+            True
+        """
+        del batch
+        return None
+
     def get_metrics(self, is_train: bool) -> dict[str, Any]:
         """Return the metrics to keep.
 

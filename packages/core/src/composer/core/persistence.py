@@ -23,6 +23,8 @@ from composer.core.event import Event
 from composer.core.serializable import Serializable
 from composer.core.time import Time
 from composer.core.timestamp import Timestamp
+from composer.utils import dist
+from composer.utils.modules import unwrapped_names
 
 if TYPE_CHECKING:
     from composer.core.algorithm import Algorithm
@@ -111,11 +113,14 @@ class _Restoring:
 
 
 def _save_model(state: State) -> Any:
-    return state.get_model_state_dict()
+    plain = unwrapped_names(state.model)
+    return {plain(name): value for name, value in state.get_model_state_dict().items()}
 
 
 def _load_model(state: State, saved: Any, how: _Restoring) -> None:
-    own = state.get_model_state_dict()
+    plain = unwrapped_names(state.model)
+    name_here = {plain(name): name for name in state.get_model_state_dict()}
+    own = {plain(name): value for name, value in state.get_model_state_dict().items()}
     missing = [key for key in own if key not in saved]
     unexpected = [key for key in saved if key not in own]
     shapes = [
@@ -140,7 +145,8 @@ def _load_model(state: State, saved: Any, how: _Restoring) -> None:
             f"{missing}; not in the model: {unexpected}",
             stacklevel=2,
         )
-    state.model.load_state_dict(saved, strict=how.strict)
+    here = {name_here.get(key, key): value for key, value in saved.items()}
+    state.model.load_state_dict(here, strict=how.strict)
 
 
 # ---- optimizers -------------------------------------------------------------------------------
@@ -151,7 +157,8 @@ def _short_name(thing: Any) -> str:
 
 
 def _parameter_names(model: torch.nn.Module) -> dict[int, str]:
-    return {id(p): name for name, p in model.named_parameters()}
+    plain = unwrapped_names(model)
+    return {id(p): plain(name) for name, p in model.named_parameters()}
 
 
 def optimizer_state_by_name(
@@ -492,8 +499,20 @@ def _load_timestamp(state: State, saved: Any, how: _Restoring) -> None:
 
 
 def _save_dataset_state(state: State) -> Any:
+    """Each rank has a place of its own in its own data."""
     position = state.dataset_state
-    return position.state_dict() if isinstance(position, Serializable) else position
+    own = position.state_dict() if isinstance(position, Serializable) else position
+    if dist.get_world_size() == 1:
+        return own
+    return {"ranks": dist.all_gather_object(to_plain(own, "dataset_state"))}
+
+
+def _load_dataset_state(state: State, saved: Any, how: _Restoring) -> None:
+    if saved and "ranks" in saved:
+        if len(saved["ranks"]) != dist.get_world_size():
+            return  # a place inside an epoch is refused by the trainer; at its edge none is needed
+        saved = saved["ranks"][dist.get_global_rank()]
+    state.dataset_resumption = saved or {}
 
 
 def _load_scaler(state: State, saved: Any, how: _Restoring) -> None:
@@ -524,7 +543,15 @@ SAVED_FIELDS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any, _Res
     "rank_zero_seed": (lambda s: s.rank_zero_seed, _set("rank_zero_seed")),
     "run_name": (lambda s: s.run_name, _keep_run_name),
     "num_skipped_steps": (lambda s: s.num_skipped_steps, _set("num_skipped_steps")),
-    "dataset_state": (_save_dataset_state, _set("dataset_resumption")),
+    "num_skipped_samples": (lambda s: s.num_skipped_samples, _set("num_skipped_samples")),
+    "num_skipped_tokens": (lambda s: s.num_skipped_tokens, _set("num_skipped_tokens")),
+    "microbatch_search": (lambda s: s.microbatch_search, _set("microbatch_search")),
+    "settings": (lambda s: s.settings, _set("stored_settings")),
+    "pending_evaluations": (
+        lambda s: s.pending_evaluations,
+        _set("pending_evaluations"),
+    ),
+    "dataset_state": (_save_dataset_state, _load_dataset_state),
     "train_metrics": (_save_train_metrics, _load_train_metrics),
     "eval_metrics": (_save_eval_metrics, _load_eval_metrics),
 }

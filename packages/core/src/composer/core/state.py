@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from composer.core.callback import Callback
     from composer.core.evaluator import Evaluator
     from composer.core.logger import Logger
+    from composer.core.scaler import ClosureGradScaler
     from composer.devices.base import Device
 
 __all__ = ["HandlerList", "State"]
@@ -116,7 +117,7 @@ class State(Serializable):
 
     # Model and optimisation
     model: torch.nn.Module
-    scaler: torch.amp.GradScaler | None
+    scaler: ClosureGradScaler | None
     # The current step
     batch: Batch
     outputs: Any
@@ -152,10 +153,22 @@ class State(Serializable):
     device_train_microbatch_size: int | float | None
     auto_microbatching: bool
     parallelism_config: Any
-    #: Whether the last batch updated the weights; false when a loss scale overflowed.
+    #: Whether the last batch updated the weights; false when a loss scale overflowed, or a loss was
+    #: not finite and its batch was passed over.
     step_applied: bool
-    #: Batches whose update was skipped because a loss scale overflowed.
+    #: Which of the optimizers stepped at the last batch, where several take turns.
+    optimizers_applied: list[bool]
+    #: Batches that did not update the weights, and what they held.
     num_skipped_steps: int
+    num_skipped_samples: int
+    num_skipped_tokens: int
+    #: An evaluation that is under way: its event, the labels that are due, and those that are left.
+    pending_evaluations: dict[str, Any]
+    #: What automatic microbatching found out.
+    microbatch_search: dict[str, Any]
+    #: What the script asks for, and what it asked for when the checkpoint was made.
+    settings: dict[str, Any]
+    stored_settings: dict[str, Any] | None
 
     def __init__(
         self,
@@ -176,7 +189,7 @@ class State(Serializable):
         precision: str | Precision = Precision.FP32,
         precision_config: dict[str, Any] | None = None,
         optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
-        scaler: torch.amp.GradScaler | None = None,
+        scaler: ClosureGradScaler | None = None,
         save_metrics: bool = False,
         algorithms: Algorithm | Sequence[Algorithm] | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
@@ -215,7 +228,14 @@ class State(Serializable):
         self.auto_microbatching = auto_microbatching
         self.parallelism_config = parallelism_config
         self.step_applied = True
+        self.optimizers_applied = []
         self.num_skipped_steps = 0
+        self.num_skipped_samples = 0
+        self.num_skipped_tokens = 0
+        self.pending_evaluations = {}
+        self.microbatch_search = {}
+        self.settings = {}
+        self.stored_settings = None
 
         self._handlers_changed: Callable[[], None] | None = None
         self._max_duration: Time[int] | None = None
@@ -286,6 +306,53 @@ class State(Serializable):
         self._max_duration = self.timestamp.get(unit)
 
     @property
+    def update_timestamp(self) -> Timestamp:
+        """The clock of the schedules: what was trained on without the batches that were skipped.
+
+        Epochs and wall clock are the run's own.
+        """
+        if not self.num_skipped_steps:
+            return self.timestamp
+        now = self.timestamp
+        return now.copy(
+            batch=now.batch - self.num_skipped_steps,
+            sample=now.sample - self.num_skipped_samples,
+            token=now.token - self.num_skipped_tokens,
+        )
+
+    def note_skipped_step(self, samples: int, tokens: int) -> None:
+        """Count a batch that did not update the weights.
+
+        Args:
+            samples: Its samples, over all ranks.
+            tokens: Its tokens.
+
+        Example:
+            >>> from composer.devices import DeviceCPU
+            >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+            >>> state.note_skipped_step(4, 0)
+            >>> state.num_skipped_steps
+            1
+        """
+        self.num_skipped_steps += 1
+        self.num_skipped_samples += samples
+        self.num_skipped_tokens += tokens
+
+    def restart_clock(self) -> None:
+        """Set the clock to zero, as for a run that begins; weights and optimizers stay.
+
+        Example:
+            >>> from composer.devices import DeviceCPU
+            >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+            >>> state.restart_clock()
+            >>> int(state.timestamp.batch)
+            0
+        """
+        self.timestamp = Timestamp()
+        self.previous_timestamp = None
+        self.num_skipped_steps = self.num_skipped_samples = self.num_skipped_tokens = 0
+
+    @property
     def seed(self) -> int:
         """This rank's seed."""
         return self.rank_zero_seed + dist.get_global_rank()
@@ -342,7 +409,7 @@ class State(Serializable):
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers; one is supported."""
+        """The optimizers."""
         return self._optimizers
 
     @optimizers.setter

@@ -169,6 +169,14 @@ class Device(ABC):
             return batch.to(self.tensor_to_device(torch.empty(0)).device)
         return batch
 
+    def release_memory(self) -> None:  # noqa: B027 - most devices keep nothing back
+        """Give memory that is kept for later use back, after a failed allocation.
+
+        Example:
+            >>> from composer.devices import DeviceCPU
+            >>> DeviceCPU().release_memory()
+        """
+
     def optimizer_to_device(self, optimizer: TOptimizer) -> TOptimizer:
         """Move the state of an optimizer.
 

@@ -82,3 +82,12 @@ class DeviceGPU(Device):
             ...     assert DeviceGPU().tensor_to_device(torch.ones(1)).is_cuda
         """
         return tensor.to(self._device, non_blocking=True)
+
+    def release_memory(self) -> None:
+        """Give what the allocator keeps for later use back to the GPU.
+
+        Example:
+            >>> if torch.cuda.is_available():
+            ...     DeviceGPU().release_memory()
+        """
+        torch.cuda.empty_cache()

@@ -63,3 +63,12 @@ class DeviceMPS(Device):
             ...     assert DeviceMPS().tensor_to_device(torch.ones(1)).is_mps
         """
         return tensor.to(self._device)
+
+    def release_memory(self) -> None:
+        """Give what the allocator keeps for later use back to the GPU.
+
+        Example:
+            >>> if torch.backends.mps.is_available():
+            ...     DeviceMPS().release_memory()
+        """
+        torch.mps.empty_cache()

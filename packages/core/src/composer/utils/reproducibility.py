@@ -90,7 +90,17 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _get_local_rng_state() -> dict[str, Any]:
+def get_local_rng_state() -> dict[str, Any]:
+    """Return the state of this process's generators.
+
+    Returns:
+        Plain types and tensors, by generator: ``python``, ``numpy``, ``torch``, and ``cuda`` or
+        ``mps`` where such a device is in use.
+
+    Example:
+        >>> sorted(get_local_rng_state())[-2:]
+        ['python', 'torch']
+    """
     version, internal, gauss_next = random.getstate()
     name, keys, pos, has_gauss, cached = np.random.get_state(legacy=True)
     state: dict[str, Any] = {
@@ -112,7 +122,19 @@ def _get_local_rng_state() -> dict[str, Any]:
     return state
 
 
-def _load_local_rng_state(state: dict[str, Any]) -> None:
+def load_local_rng_state(state: dict[str, Any]) -> None:
+    """Put this process's generators back into a state.
+
+    Args:
+        state: What :func:`get_local_rng_state` returned.
+
+    Example:
+        >>> saved = get_local_rng_state()
+        >>> a = torch.rand(1)
+        >>> load_local_rng_state(saved)
+        >>> bool(a == torch.rand(1))
+        True
+    """
     version, internal, gauss_next = state["python"]
     random.setstate((version, tuple(internal), gauss_next))
     name, keys, pos, has_gauss, cached = state["numpy"]
@@ -135,7 +157,7 @@ def get_rng_state() -> list[dict[str, Any]]:
         >>> [sorted(state)[-2:] for state in get_rng_state()]
         [['python', 'torch']]
     """
-    return dist.all_gather_object(_get_local_rng_state())
+    return dist.all_gather_object(get_local_rng_state())
 
 
 def load_rng_state(rng_state_dicts: list[dict[str, Any]]) -> None:
@@ -175,7 +197,7 @@ def load_rng_state(rng_state_dicts: list[dict[str, Any]]) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
-    _load_local_rng_state(state)
+    load_local_rng_state(state)
 
 
 @contextlib.contextmanager
@@ -196,9 +218,9 @@ def seed_context(seed: int) -> Iterator[None]:
         >>> bool(a == b)
         True
     """
-    saved = _get_local_rng_state()
+    saved = get_local_rng_state()
     try:
         seed_all(seed)
         yield
     finally:
-        _load_local_rng_state(saved)
+        load_local_rng_state(saved)

@@ -15,7 +15,8 @@ class TrainCommand:
     """Train by a recipe.
 
     The exit status is 0 if the run ended and reached its target, 1 if it missed the target, and 2
-    if the recipe cannot be used.
+    if the recipe cannot be used; a run that was asked to end has the status of what asked (see
+    ``composer.trainer.interruption``).
 
     Example:
         >>> TrainCommand().name
@@ -31,6 +32,7 @@ class TrainCommand:
   composer train fashion_mnist_resnet8 --seed 3    another seed
   composer train fashion_mnist_resnet8 trainer.max_duration=2ep target.stop=false
   composer train my_recipe.yaml algorithms.label_smoothing.smoothing=0.2
+  torchrun --standalone --nproc-per-node 2 -m composer.cli train my_recipe.yaml
 """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -96,15 +98,18 @@ class TrainCommand:
                 overrides.append(f"seed={args.seed}")
             recipe = find_recipe(name, overrides=overrides)
             from composer.recipes.run import run_recipe
+            from composer.utils import dist
 
-            if recipe.description:
+            if recipe.description and dist.get_global_rank() == 0:
                 print(f"{recipe.name}: {recipe.description}", flush=True)
             outcome = run_recipe(recipe, folder=args.folder)
         except RecipeError as error:
             print(f"composer train: {error}", file=sys.stderr)
             return 2
-        print(outcome.table(), flush=True)
-        if not outcome.reached:
+        first = dist.get_global_rank() == 0
+        if first:
+            print(outcome.table(), flush=True)
+        if first and not outcome.reached:
             print("composer train: the target was missed", file=sys.stderr)
         return 0 if outcome.reached else 1
 

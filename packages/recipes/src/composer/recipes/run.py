@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from composer.core.state import State
     from composer.trainer.trainer import Trainer
 
-__all__ = ["Outcome", "run_recipe"]
+__all__ = ["Outcome", "build_trainer", "in_folder", "run_recipe"]
 
 _EVAL_LABEL = "eval"
 
@@ -171,8 +171,22 @@ def _run_folder(base: Path, name: str, *, again: bool) -> Path:
     return folder
 
 
-def _in_folder(recipe: Recipe, folder: Path) -> Recipe:
-    """Put the folder of the run where the recipe says ``{folder}``."""
+def in_folder(recipe: Recipe, folder: Path) -> Recipe:
+    """Put the folder of the run where the recipe says ``{folder}``.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder.
+
+    Returns:
+        The recipe with the folder filled in.
+
+    Example:
+        >>> from composer.recipes.config import parse_recipe
+        >>> text = "{model: m, train_data: {dataset: x}, trainer: {load_path: '{folder}/a.pt'}}"
+        >>> in_folder(parse_recipe(text, name="r"), Path("runs")).trainer["load_path"]
+        'runs/a.pt'
+    """
 
     def filled(value: Any) -> Any:
         if isinstance(value, str):
@@ -212,30 +226,63 @@ def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -
         return dataset
     if data.batch_size is None:
         raise RecipeError(f"{data.where}: {data.dataset.name!r} needs batch_size, such as 128")
+    ranks = dist.get_world_size()
+    if training and data.batch_size % ranks:
+        raise RecipeError(
+            f"{data.where}: batch_size {data.batch_size} is that of an update, over all ranks, and "
+            f"does not divide by their number, {ranks}"
+        )
+    batch_size = max(1, data.batch_size // ranks)
     drop_last = training if data.drop_last is None else data.drop_last
     sampler = None
     if not isinstance(dataset, IterableDataset):
         shuffle = training if data.shuffle is None else data.shuffle
         sampler = dist.get_sampler(dataset, shuffle=shuffle, drop_last=drop_last, seed=seed)
-        if training and drop_last and len(sampler) < data.batch_size:
+        if training and drop_last and len(sampler) < batch_size:
             raise RecipeError(
-                f"{data.where}: batch_size {data.batch_size} is more than the {len(sampler)} "
-                "samples there are, so there is no whole batch"
+                f"{data.where}: batch_size {data.batch_size} is more than the "
+                f"{len(sampler) * ranks} samples there are, so there is no whole batch"
             )
     return DataLoader(
         dataset,
-        batch_size=data.batch_size,
+        batch_size=batch_size,
         sampler=sampler,
         drop_last=drop_last,
-        # Workers are started anew every epoch: those that stay carry random states along which no
-        # checkpoint holds.
         num_workers=data.num_workers,
         # A data set that makes samples together may know how to keep them together.
         collate_fn=getattr(dataset, "collate", None),
     )
 
 
-def _build(recipe: Recipe, parts: RecipeParts, folder: Path, seed: int, extra: Callback) -> Trainer:
+def build_trainer(
+    recipe: Recipe, parts: RecipeParts, folder: Path, seed: int, extra: Callback
+) -> Trainer:
+    """Build all that a recipe names, and the trainer over it.
+
+    Args:
+        recipe: The recipe.
+        parts: Its parts; see :func:`composer.recipes.resolve.resolve_recipe`.
+        folder: The folder of the run.
+        seed: The seed.
+        extra: A further callback.
+
+    Returns:
+        The trainer.
+
+    Raises:
+        RecipeError: If something refuses its arguments.
+
+    Example:
+        >>> from composer.recipes.resolve import find_recipe
+        >>> recipe = find_recipe("fashion_mnist_resnet8", overrides=["loggers=null"])
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     where = Path(folder, "r")
+        ...     trainer = build_trainer(recipe, resolve_recipe(recipe), where, 1, Callback())
+        ...     trainer.close()
+        >>> trainer.state.run_name
+        'r'
+    """
     from composer.callbacks.threshold_stopper import ThresholdStopper
     from composer.trainer.trainer import Trainer
     from composer.utils.reproducibility import seed_all
@@ -310,20 +357,25 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
         Traceback (most recent call last):
         composer.recipes.config.RecipeError: r, line 1: no model named 'no_such_model'...
     """
+    from composer.utils import dist
     from composer.utils.reproducibility import get_random_seed
 
+    if dist.get_world_size() > 1:
+        dist.initialize_dist(recipe.trainer.get("device"), recipe.trainer.get("dist_timeout", 300))
     again = bool(recipe.trainer.get("autoresume"))
     run_folder = _run_folder(Path(folder), recipe.name, again=again)
-    recipe = _in_folder(recipe, run_folder)
+    recipe = in_folder(recipe, run_folder)
     parts = resolve_recipe(recipe)
     if recipe.trainer.get("max_duration") is None:
         raise RecipeError(
             f"{recipe.where}: the section trainer needs max_duration, such as max_duration: 10ep"
         )
     if seed is None:
-        seed = recipe.seed if recipe.seed is not None else get_random_seed()
+        seeds = [recipe.seed if recipe.seed is not None else get_random_seed()]
+        dist.broadcast_object_list(seeds)
+        seed = seeds[0]
     progress = _Progress()
-    trainer = _build(recipe, parts, run_folder, seed, progress)
+    trainer = build_trainer(recipe, parts, run_folder, seed, progress)
     try:
         target = recipe.target
         known = trainer.state.eval_metrics.get(_EVAL_LABEL, {})

@@ -1,1 +1,6 @@
-"""Wrapping models for many ranks: the room for what comes with training on many ranks."""
+"""Training one model on many ranks: wrapping it, and when its gradients are synchronised."""
+
+from composer.distributed.ddp import prepare_ddp_module
+from composer.distributed.sync import DDPSyncStrategy, GradientSync, ddp_sync_context
+
+__all__ = ["DDPSyncStrategy", "GradientSync", "ddp_sync_context", "prepare_ddp_module"]

@@ -41,6 +41,8 @@ from composer.optim.schedules import (
 )
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from composer.core.state import State
 
 __all__ = [
@@ -64,9 +66,13 @@ __all__ = [
 
 
 def compile_composer_scheduler(
-    scheduler: ComposerScheduler | Callable[[State], float], state: State, ssr: float = 1.0
+    scheduler: ComposerScheduler | Callable[[State], float],
+    state: State,
+    ssr: float = 1.0,
+    *,
+    optimizer: Optimizer | None = None,
 ) -> LRScheduler:
-    """Turn a schedule into a torch scheduler for the state's optimizer.
+    """Turn a schedule into a torch scheduler for one of the state's optimizers.
 
     The schedule is asked once right away, so that one that does not fit the run fails here. If a
     factor is not a finite number, that is an error at any time. The max duration on the state must
@@ -74,15 +80,16 @@ def compile_composer_scheduler(
 
     Args:
         scheduler: The schedule, or a function of the state alone if ``ssr`` is 1.
-        state: The training state, with its one optimizer, max duration and dataloader.
+        state: The training state, with its optimizers, max duration and dataloader.
         ssr: The scale schedule ratio.
+        optimizer: The optimizer to drive; may be left out if there is one only.
 
     Returns:
         A ``LambdaLR``.
 
     Raises:
         TypeError: If ``scheduler`` cannot be called, or takes no ratio and ``ssr`` is not 1.
-        ValueError: If the state has not exactly one optimizer, the ratio is not positive, or the
+        ValueError: If it is not clear which optimizer is meant, the ratio is not positive, or the
             schedule does not fit the run.
 
     Example:
@@ -98,10 +105,13 @@ def compile_composer_scheduler(
     """
     if not callable(scheduler):
         raise TypeError(f"a scheduler must be callable on the state, got {scheduler!r}")
-    if len(state.optimizers) != 1:
-        raise ValueError(
-            f"a schedule drives exactly one optimizer, but the state has {len(state.optimizers)}"
-        )
+    if optimizer is None:
+        if len(state.optimizers) != 1:
+            raise ValueError(
+                f"a schedule drives exactly one optimizer, but the state has "
+                f"{len(state.optimizers)}; say which with `optimizer`"
+            )
+        optimizer = state.optimizers[0]
     _check_ratio(ssr)
     if ssr != 1.0 and not isinstance(scheduler, ComposerScheduler):
         try:
@@ -129,7 +139,7 @@ def compile_composer_scheduler(
             )
         return value
 
-    return LambdaLR(state.optimizers[0], factor)
+    return LambdaLR(optimizer, factor)
 
 
 def _check_ratio(ssr: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,6 +17,7 @@ from composer.core.data_spec import DataSpec, ensure_data_spec
 from composer.core.evaluator import Evaluator, ensure_evaluator, evaluation_interval
 from composer.core.logger import LoggerDestination
 from composer.core.precision import Precision
+from composer.core.scaler import ClosureGradScaler
 from composer.core.time import Time
 from composer.trainer.metrics import fresh_metrics
 from composer.trainer.options import Interval, SaveOptions, check_subset
@@ -125,36 +125,22 @@ def default_optimizer(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
     return [DecoupledSGDW(parameters, lr=0.1)]
 
 
-def make_scaler(
-    precision: Precision, device: Device, optimizers: Sequence[torch.optim.Optimizer]
-) -> torch.amp.GradScaler | None:
+def make_scaler(precision: Precision, device: Device) -> ClosureGradScaler | None:
     """Make the gradient scaler that a precision needs.
 
     Args:
         precision: The precision.
         device: The device.
-        optimizers: The optimizers.
 
     Returns:
         A scaler for ``amp_fp16``, else ``None``.
 
-    Raises:
-        ValueError: If an optimizer needs a closure, which a scaler cannot give it.
-
     Example:
         >>> from composer.devices import DeviceCPU
-        >>> make_scaler(Precision.FP32, DeviceCPU(), []) is None
+        >>> make_scaler(Precision.FP32, DeviceCPU()) is None
         True
     """
-    if precision is not Precision.AMP_FP16:
-        return None
-    for optimizer in optimizers:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError(
-                "LBFGS evaluates the loss several times per step, which precision='amp_fp16' with "
-                "its loss scaling does not allow; use 'amp_bf16' or 'fp32'"
-            )
-    return torch.amp.GradScaler(device.torch_type)
+    return ClosureGradScaler(device.torch_type) if precision is Precision.AMP_FP16 else None
 
 
 def algorithms(given: Any) -> list[Algorithm]:
@@ -289,6 +275,11 @@ def saver(options: SaveOptions) -> CheckpointSaver | None:
         num_checkpoints_to_keep=options.num_checkpoints_to_keep,
         weights_only=options.weights_only,
         ignore_keys=options.ignore_keys,
+        async_save=options.async_save,
+        keep_every=options.keep_every,
+        best_metric=options.best_metric,
+        best_mode=options.best_mode,
+        num_best_to_keep=options.num_best_to_keep,
     )
 
 

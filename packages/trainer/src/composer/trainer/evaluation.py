@@ -10,23 +10,31 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import BatchSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from composer.core.evaluator import Evaluator
 from composer.core.event import Event
 from composer.core.intervals import IntervalScheduler
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
+from composer.trainer.auto_microbatch import MicrobatchSearch, evaluate_with_retries
 from composer.trainer.data import derived_seed, host_streams
+from composer.trainer.interruption import EvaluationInterrupted, Interruption
 from composer.trainer.metrics import computed, to_host
+from composer.utils import dist
 from composer.utils.modules import model_eval_mode, unwrapped_model
 
 if TYPE_CHECKING:
+    from composer.core.data_spec import DataSpec
     from composer.core.engine import Engine
     from composer.core.logger import Logger
     from composer.core.state import State
     from composer.core.types import Batch
 
-__all__ = ["EvalLoop", "evaluating", "limited", "loader_in_use"]
+__all__ = ["EvalLoop", "evaluating", "limited", "loader_in_use", "own_samples"]
+
+_NO_BATCH: Any = object()
 
 
 @contextmanager
@@ -114,6 +122,40 @@ def limited(batches: Iterable[Any], num_batches: int | None) -> Iterator[Any]:
         yield batch
 
 
+def own_samples(dataloader: Any) -> int | None:
+    """Count the samples that a rank evaluates, without those that only fill up the last batch.
+
+    Torch's distributed sampler repeats the first samples so that all ranks have equally many; the
+    repeated ones stand at the end of a rank's share.
+
+    Args:
+        dataloader: The loader.
+
+    Returns:
+        The number, or ``None`` if nothing is repeated.
+
+    Example:
+        >>> from torch.utils.data import DataLoader
+        >>> from torch.utils.data.distributed import DistributedSampler
+        >>> data = list(range(9))
+        >>> sampler = DistributedSampler(data, num_replicas=2, rank=1, shuffle=False)
+        >>> len(list(sampler)), own_samples(DataLoader(data, sampler=sampler))
+        (5, 4)
+    """
+    sampler = _sampler_in_use(dataloader)
+    if not isinstance(sampler, DistributedSampler) or sampler.drop_last:
+        return None
+    return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
+
+
+def _sampler_in_use(dataloader: Any) -> Any:
+    """The sampler whose order a loader follows, also inside a batch sampler of torch's."""
+    batch_sampler = getattr(dataloader, "batch_sampler", None)
+    if type(batch_sampler) is BatchSampler:
+        return batch_sampler.sampler
+    return getattr(dataloader, "sampler", None)
+
+
 class EvalLoop:
     """Runs evaluation sets.
 
@@ -127,12 +169,23 @@ class EvalLoop:
         self._state = state
         self._engine = engine
         self._logger = logger
+        self._searches: dict[str, MicrobatchSearch] = {}
 
     def restart(self) -> None:
         """Let every interval start over; a run does so when it starts."""
         for evaluator in self._state.evaluators:
             if isinstance(evaluator.eval_interval, IntervalScheduler):
                 evaluator.eval_interval.restart()
+
+    def note(self, evaluators: Sequence[Evaluator]) -> None:
+        """Take evaluators for run at this moment, whatever their intervals say.
+
+        Args:
+            evaluators: Which.
+        """
+        for evaluator in evaluators:
+            if isinstance(evaluator.eval_interval, IntervalScheduler):
+                evaluator.eval_interval.note(self._state)
 
     def due(self, event: Event) -> list[Evaluator]:
         """Return the state's evaluators that are due at an event.
@@ -150,17 +203,25 @@ class EvalLoop:
             if evaluator.eval_interval is not None and evaluator.eval_interval(state, event)
         ]
 
-    def run_all(self, evaluators: Sequence[Evaluator]) -> None:
+    def run_all(
+        self, evaluators: Sequence[Evaluator], interruption: Interruption | None = None
+    ) -> None:
         """Run evaluators in the course of training.
 
         Args:
             evaluators: Which; at least one.
+            interruption: Knows whether the run was asked to end.
+
+        Raises:
+            EvaluationInterrupted: If it was; what was not finished is to be done again.
         """
         state, first, last = self._state, evaluators[0], evaluators[-1]
         with loader_in_use(state, first.dataloader.dataloader, first.label):
             self._engine.run_event(Event.EVAL_BEFORE_ALL)
         for evaluator in evaluators:
-            self.run(evaluator)
+            self.run(evaluator, interruption=interruption)
+            if state.pending_evaluations:
+                state.pending_evaluations["left"].remove(evaluator.label)
         with loader_in_use(state, last.dataloader.dataloader, last.label):
             self._engine.run_event(Event.EVAL_AFTER_ALL)
 
@@ -178,13 +239,34 @@ class EvalLoop:
             self.run(evaluator, subset_num_batches)
         self._engine.run_event(Event.EVAL_STANDALONE_END)
 
-    def run(self, evaluator: Evaluator, subset_num_batches: int | None = None) -> None:
+    def run(
+        self,
+        evaluator: Evaluator,
+        subset_num_batches: int | None = None,
+        *,
+        interruption: Interruption | None = None,
+    ) -> None:
         """Pass over one evaluation set and log its metrics.
 
         Args:
             evaluator: The set.
             subset_num_batches: At most this many batches; ``None`` for the evaluator's own.
+            interruption: Knows whether the run was asked to end.
+
+        Raises:
+            EvaluationInterrupted: If it was.
         """
+        try:
+            self._run(evaluator, subset_num_batches, interruption or Interruption())
+        except EvaluationInterrupted:
+            raise
+        except Exception as error:
+            error.add_note(f"this happened in the evaluation set {evaluator.label!r}")
+            raise
+
+    def _run(
+        self, evaluator: Evaluator, subset_num_batches: int | None, interruption: Interruption
+    ) -> None:
         state, engine = self._state, self._engine
         spec, label = evaluator.dataloader, evaluator.label
         limit = subset_num_batches or evaluator.subset_num_batches or -1
@@ -203,22 +285,63 @@ class EvalLoop:
             self._set_epoch(spec.dataloader)
             engine.run_event(Event.EVAL_START)
             context = autocast_factory(state.precision, state.device.torch_type)
-            for batch in limited(spec.dataloader, None if limit == -1 else limit):
-                self._run_batch(evaluator, model, metrics, batch, context)
+            for batch, samples in self._batches(spec, limit, interruption):
+                if batch is not None:
+                    self._run_batch(evaluator, model, metrics, batch, context)
+                state.eval_timestamp = state.eval_timestamp.to_next_batch(samples=samples)
+                if batch is not None:
+                    engine.run_event(Event.EVAL_BATCH_END)
             if int(state.eval_timestamp.batch) == 0:
                 raise ValueError(
-                    f"the evaluation set {label!r} yielded no batches, so its metrics would say "
-                    f"nothing; check that its data is not empty, and that it is a loader that can "
-                    f"be passed over again and not an iterator"
+                    f"the evaluation set {label!r} yielded no batches with samples, so its metrics "
+                    f"would say nothing; check that its data is not empty, and that it is a loader "
+                    f"that can be passed over again and not an iterator"
                 )
-            if metrics:
-                step = int(state.timestamp.batch)
-                self._logger.log_metrics(computed(label, metrics), step=step)
+            report = computed(label, metrics)
+            if evaluator.auto_microbatching:
+                found = evaluator.device_eval_microbatch_size
+                report[f"trainer/{label}/device_eval_microbatch_size"] = found
+            if report:
+                self._logger.log_metrics(report, step=int(state.timestamp.batch))
             engine.run_event(Event.EVAL_END)
+
+    def _batches(
+        self, spec: DataSpec, limit: int, interruption: Interruption
+    ) -> Iterator[tuple[Batch | None, int]]:
+        """Yield this rank's batches, each with its number of samples over all ranks.
+
+        A rank that has no more gets ``None`` until all have none, since ranks agree on each batch.
+        """
+        source = limited(spec.dataloader, None if limit == -1 else limit)
+        left = own_samples(spec.dataloader)
+        many = dist.get_world_size() > 1
+        while True:
+            batch, samples = _NO_BATCH, 0.0
+            for batch in source:
+                if spec.batch_transforms is not None:
+                    batch = spec.batch_transforms(batch)
+                samples = float(spec.get_num_samples_in_batch(batch))
+                if samples:
+                    break
+                batch = _NO_BATCH  # without samples, as at the end of data that is dealt out
+            if batch is not _NO_BATCH:
+                if left is not None and samples > left:
+                    batch = spec.split_batch(batch, left)[0] if left else _NO_BATCH
+                    samples = float(left)
+            if left is not None:
+                left -= int(samples)
+            has, stop = float(batch is not _NO_BATCH), float(interruption.asked)
+            if many:
+                has, stop, samples = dist.sum_over_ranks([has, stop, samples])
+            if stop:
+                raise EvaluationInterrupted
+            if not has:
+                return
+            yield (None if batch is _NO_BATCH else batch), int(samples)
 
     def _set_epoch(self, dataloader: Any) -> None:
         """A distributed sampler gets the batch counter, so that shuffled sets differ in time."""
-        set_epoch = getattr(getattr(dataloader, "sampler", None), "set_epoch", None)
+        set_epoch = getattr(_sampler_in_use(dataloader), "set_epoch", None)
         if callable(set_epoch):
             set_epoch(int(self._state.timestamp.batch))
 
@@ -231,13 +354,46 @@ class EvalLoop:
         context: Any,
     ) -> None:
         state, run_event, spec = self._state, self._engine.run_event, evaluator.dataloader
-        if spec.batch_transforms is not None:
-            batch = spec.batch_transforms(batch)
-        samples = spec.get_num_samples_in_batch(batch)
         state.batch = batch
         run_event(Event.EVAL_BATCH_START)
+        if evaluator.auto_microbatching:
+            self._run_automatically(evaluator, model, metrics, state.batch, context)
+            return
         size = evaluator.device_eval_microbatch_size
         pieces = [state.batch] if size is None else spec.split_batch(state.batch, size)
+        self._run_pieces(evaluator, model, metrics, pieces, context)
+
+    def _run_automatically(
+        self,
+        evaluator: Evaluator,
+        model: Any,
+        metrics: dict[str, Any],
+        batch: Batch,
+        context: Any,
+    ) -> None:
+        spec = evaluator.dataloader
+        samples = int(spec.get_num_samples_in_batch(batch))
+        search = self._searches.setdefault(evaluator.label, MicrobatchSearch(samples))
+        evaluate_with_retries(
+            self._state,
+            search,
+            samples,
+            metrics,
+            lambda size: self._run_pieces(
+                evaluator, model, metrics, spec.split_batch(batch, size), context
+            ),
+        )
+        evaluator.device_eval_microbatch_size = search.size
+
+    def _run_pieces(
+        self,
+        evaluator: Evaluator,
+        model: Any,
+        metrics: dict[str, Any],
+        pieces: Sequence[Batch],
+        context: Any,
+    ) -> None:
+        state, run_event, spec = self._state, self._engine.run_event, evaluator.dataloader
         for piece in pieces:
             piece = state.device.batch_to_device(piece)
             if spec.microbatch_transforms is not None:
@@ -255,5 +411,3 @@ class EvalLoop:
                     told = model.update_metric(piece, outputs, metric)
                     if told is not None:
                         state.metric_outputs = told
-        state.eval_timestamp = state.eval_timestamp.to_next_batch(samples=int(samples))
-        run_event(Event.EVAL_BATCH_END)

@@ -13,14 +13,17 @@ from composer.core.timestamp import Timestamp
 from composer.trainer.clock import BatchClock
 from composer.trainer.data import TrainData, is_reiterable
 from composer.trainer.evaluation import EvalLoop
+from composer.trainer.interruption import EvaluationInterrupted, Interruption, TrainingInterrupted
 from composer.trainer.metrics import computed
+from composer.trainer.nonfinite import NonFiniteLossError, NonFinitePolicy
 from composer.trainer.schedules import Schedules
-from composer.trainer.step import TrainStep
 
 if TYPE_CHECKING:
     from composer.core.engine import Engine
+    from composer.core.evaluator import Evaluator
     from composer.core.logger import Logger
     from composer.core.state import State
+    from composer.trainer.ranks import Ranks
 
 __all__ = ["TrainLoop"]
 
@@ -46,6 +49,10 @@ class TrainLoop:
         evaluation: Runs what is due between batches and epochs.
         spin: Whether a started epoch goes on where it was; else it starts over.
         restore_random_state: Called right before the first new batch, once.
+        interruption: Knows whether the run was asked to end.
+        save: Saves a checkpoint of this moment, unless there is one, and returns its path.
+        nonfinite: What to do about a loss that is not finite, if anybody looks.
+        ranks: The other ranks, if there are any.
     """
 
     def __init__(
@@ -55,11 +62,15 @@ class TrainLoop:
         logger: Logger,
         *,
         data: TrainData,
-        step: TrainStep,
+        step: Any,
         schedules: Schedules,
         evaluation: EvalLoop,
         spin: bool = True,
         restore_random_state: Callable[[], None] | None = None,
+        interruption: Interruption | None = None,
+        save: Callable[[], str | None] | None = None,
+        nonfinite: NonFinitePolicy | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -70,7 +81,12 @@ class TrainLoop:
         self._evaluation = evaluation
         self._spin = spin
         self._restore = restore_random_state
+        self._interruption = interruption or Interruption()
+        self._save = save
+        self._nonfinite = nonfinite
+        self._ranks = ranks
         self._clock = BatchClock()
+        self._to_stop = False
         total = state.max_duration
         self._needs_tokens = total is not None and total.unit is TimeUnit.TOKEN
 
@@ -82,9 +98,11 @@ class TrainLoop:
         run_event(Event.FIT_START)
         state.model.train()
         self._evaluation.restart()
+        self._finish_evaluation()
         if not self._done():
             self._clock.restart()
             batches = self._enter()
+            self._stop_before_start()
             while True:
                 if self._run_epoch(batches):
                     self._finish_epoch()
@@ -144,6 +162,7 @@ class TrainLoop:
     def _run_epoch(self, batches: Any) -> bool:
         """Train to the end of an epoch or of the run; whether the epoch was completed."""
         state, run_event, spec = self._state, self._engine.run_event, self._data.spec
+        ranks, interruption = self._ranks, self._interruption
         limit = self._limit()
         source: Iterator[Any] = batches
         transforms, count_samples = spec.batch_transforms, spec.get_num_samples_in_batch
@@ -151,14 +170,18 @@ class TrainLoop:
         while True:
             run_event(_BEFORE_DATALOADER)
             if limit is not None and int(state.timestamp.batch_in_epoch) >= limit:
+                self._tell_no_batch()
                 break
             try:
                 batch = next(source)
             except StopIteration:
+                self._tell_no_batch()
                 break
             source = batches.rest
             if ended:
                 # The loader holds more than its length says, so the epoch is not over.
+                if ranks is not None and ranks.share_batch(0, 0) is None:
+                    break
                 batches.rest = itertools.chain([batch], source)
                 return False
             if transforms is not None:
@@ -167,15 +190,23 @@ class TrainLoop:
             if not samples:
                 self._refuse_empty_batch(samples)
             tokens = spec.get_num_tokens_in_batch(batch)
+            local = samples
+            if ranks is not None:
+                shared = ranks.share_batch(samples, tokens)
+                if shared is None:
+                    break  # another rank has no batch left
+                samples, tokens = shared
             if self._needs_tokens and not tokens:
                 self._refuse_uncounted_tokens()
             state.batch = batch
             run_event(_AFTER_DATALOADER)
             run_event(_BATCH_START)
             if state.batch is not batch:
-                self._train_batch(count_samples(state.batch), samples, tokens)
-            else:
-                self._train_batch(samples, samples, tokens)
+                local = count_samples(state.batch)
+            self._train_batch(local, samples, tokens)
+            # Several ranks have agreed by now; a signal that came later waits for the next batch.
+            if self._to_stop or (interruption.pending and ranks is None and interruption.asked):
+                self._stop()
             if self._done():
                 if not self._at_epoch_end(limit):
                     return False
@@ -183,6 +214,10 @@ class TrainLoop:
         if state.timestamp.batch_in_epoch.value == 0:
             self._refuse_empty_epoch()
         return True
+
+    def _tell_no_batch(self) -> None:
+        if self._ranks is not None:
+            self._ranks.share_no_batch()
 
     def _at_epoch_end(self, limit: int | None) -> bool:
         """Whether the run's last batch is its epoch's last too."""
@@ -220,19 +255,40 @@ class TrainLoop:
     def _train_batch(self, num_in_batch: int | float, samples: int | float, tokens: int) -> None:
         state, logger, run_event = self._state, self._logger, self._engine.run_event
         before = state.timestamp
-        losses = self._step.run(num_in_batch)
+        if self._nonfinite is None:
+            losses = self._step.run(num_in_batch)
+        else:
+            losses = self._run_guarded(self._nonfinite, num_in_batch)
         named = {f"loss/train/{name}": value for name, value in losses.items()}
         state.total_loss_dict = named
         if logger.destinations:
             self._log_step(before, named)
         state.previous_timestamp = before
-        state.timestamp = before.to_next_batch(int(samples), tokens, self._clock.lap())
+        seconds = self._clock.lap()
+        if self._ranks is not None:
+            asked = self._interruption.asked
+            self._to_stop, seconds = self._ranks.share_end(stop=asked, seconds=seconds)
+        state.timestamp = before.to_next_batch(int(samples), tokens, seconds)
+        if not state.step_applied:
+            state.note_skipped_step(int(samples), tokens)
         if state.schedulers:
             self._schedules.step_batch()
         run_event(_BATCH_END)
         if state.evaluators:
             self._evaluate(_BATCH_END)
         run_event(_BATCH_CHECKPOINT)
+
+    def _run_guarded(self, policy: NonFinitePolicy, num_in_batch: int | float) -> dict[str, Any]:
+        policy.before_batch()
+        batch = self._state.batch
+        try:
+            losses: dict[str, Any] = self._step.run(num_in_batch)
+        except NonFiniteLossError as error:
+            self._state.batch = batch
+            policy.handle(error)
+            found = error.losses
+            return found if self._ranks is None else self._ranks.mean(found)
+        return losses
 
     def _log_step(self, timestamp: Timestamp, losses: dict[str, Any]) -> None:
         """One report per batch: where it stood, what it cost, what it scored."""
@@ -248,8 +304,37 @@ class TrainLoop:
     def _evaluate(self, event: Event) -> None:
         # Asked at every batch and mostly answered with nothing: no more happens then.
         if due := self._evaluation.due(event):
+            labels = [evaluator.label for evaluator in due]
+            self._state.pending_evaluations = {
+                "event": event.value,
+                "due": labels,
+                "left": list(labels),
+            }
+            self._run_pending(due)
+
+    def _run_pending(self, evaluators: list[Evaluator]) -> None:
+        try:
             with self._clock.paused():
-                self._evaluation.run_all(due)
+                self._evaluation.run_all(evaluators, self._interruption)
+        except EvaluationInterrupted:
+            # Nothing of an evaluation is kept: it is whole or it is done again, by the run that
+            # continues from here.
+            self._stop()
+        self._state.pending_evaluations = {}
+
+    def _finish_evaluation(self) -> None:
+        """Do the evaluation during which the run that is continued was asked to end."""
+        state, pending = self._state, self._state.pending_evaluations
+        if not pending:
+            return
+        self._evaluation.note([e for e in state.evaluators if e.label in pending["due"]])
+        left = [e for e in state.evaluators if e.label in pending["left"]]
+        if left:
+            self._run_pending(left)
+        if pending["event"] == Event.BATCH_END:
+            self._engine.run_event(_BATCH_CHECKPOINT)
+        elif pending["event"] == Event.EPOCH_END:
+            self._engine.run_event(Event.EPOCH_CHECKPOINT)
 
     def _finish_epoch(self) -> None:
         state, run_event = self._state, self._engine.run_event
@@ -260,3 +345,35 @@ class TrainLoop:
         run_event(Event.EPOCH_END)
         self._evaluate(Event.EPOCH_END)
         run_event(Event.EPOCH_CHECKPOINT)
+
+    # ---- ending early -------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """Save once and end, because the run was asked to; every rank comes here together."""
+        state, reason = self._state, self._interruption.reason
+        saved = None if self._save is None else self._save()
+        log.warning(
+            "run %s ends at batch %d because of %s; %s",
+            state.run_name,
+            int(state.timestamp.batch),
+            reason,
+            "nothing is saved, since there is no save_folder"
+            if saved is None
+            else f"it can be continued from {saved}",
+        )
+        raise TrainingInterrupted(reason, saved)
+
+    def _stop_before_start(self) -> None:
+        """End before the first batch, where there is nothing new to save."""
+        asked = self._interruption.asked
+        if self._ranks is not None:
+            asked, _ = self._ranks.share_end(stop=asked, seconds=0.0)
+        if asked:
+            reason = self._interruption.reason
+            log.warning(
+                "run %s ends before its first batch because of %s; nothing was trained, so "
+                "nothing is saved",
+                self._state.run_name,
+                reason,
+            )
+            raise TrainingInterrupted(reason, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import torch
 
 from composer.core.model import ComposerModel
 from composer.core.precision import autocast_factory
-from composer.utils.iteration import map_collection
+from composer.utils.iteration import flatten_values, map_collection
 from composer.utils.modules import model_eval_mode, unwrapped_model
 
 if TYPE_CHECKING:
@@ -37,25 +37,37 @@ def fresh_metrics(
         Name to metric, on the device, or on the host where the device lacks operations they use.
 
     Raises:
-        ValueError: If a pattern matches no metric.
+        ValueError: If a pattern is none, or matches no metric.
     """
     model: Any = unwrapped_model(state.model)
     metrics = model.get_metrics(is_train=is_train)
     if patterns is not None:
-        unused = [p for p in patterns if not any(re.search(p, n, re.IGNORECASE) for n in metrics)]
+        matching = {pattern: _matching(pattern, metrics, owner) for pattern in patterns}
+        unused = [pattern for pattern, names in matching.items() if not names]
         if unused:
             raise ValueError(
                 f"metric_names of evaluator {owner!r} holds {unused}, which match none of the "
                 f"model's metrics {sorted(metrics)}"
             )
-        metrics = {
-            name: metric
-            for name, metric in metrics.items()
-            if any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
-        }
+        kept = set().union(*matching.values())
+        metrics = {name: metric for name, metric in metrics.items() if name in kept}
     host = torch.device("cpu")
     where = host if state.device.metrics_on_host else state.device.torch_device
     return {name: copy.deepcopy(metric).to(where) for name, metric in metrics.items()}
+
+
+def _matching(pattern: str, names: Iterable[str], owner: str) -> set[str]:
+    """The names that a pattern is found in; a name in full always stands for itself too."""
+    exact = {name for name in names if name == pattern}
+    try:
+        return exact | {name for name in names if re.search(pattern, name, re.IGNORECASE)}
+    except re.error as error:
+        if exact:
+            return exact
+        raise ValueError(
+            f"metric_names of evaluator {owner!r} holds {pattern!r}, which is no regular "
+            f"expression: {error}"
+        ) from None
 
 
 def computed(label: str | None, metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,9 +78,11 @@ def computed(label: str | None, metrics: Mapping[str, Any]) -> dict[str, Any]:
         metrics: Name to metric.
 
     Returns:
-        ``metrics/<label>/<name>`` to value.
+        ``metrics/<label>/<name>`` to value; each number of a metric that gives several, in mappings
+        and sequences, has its key or place added to the name.
     """
-    return {f"metrics/{label}/{name}": metric.compute() for name, metric in metrics.items()}
+    values = {f"metrics/{label}/{name}": metric.compute() for name, metric in metrics.items()}
+    return flatten_values(values)
 
 
 def to_host(data: Any) -> Any:

@@ -16,23 +16,25 @@ from typing import Any
 
 import torch
 
+from composer.checkpoint.formats import check_format
 from composer.checkpoint.layout import IgnoreKeys
+from composer.checkpoint.retention import Retention
 from composer.core.data_spec import DataSpec
 from composer.core.event import Event
 from composer.core.model import ComposerModel
+from composer.core.scaler import needs_closure
 from composer.core.state import State
 from composer.core.time import Time, TimeUnit
 from composer.core.timestamp import Timestamp
-from composer.utils import dist
-from composer.utils.compression import is_compressed_pt
 from composer.utils.iteration import ensure_tuple
-from composer.utils.paths import format_name_with_dist_and_time, is_tar
+from composer.utils.paths import format_name_with_dist_and_time
 from composer.utils.reproducibility import MAX_SEED
 
 __all__ = [
     "LoadOptions",
     "SaveOptions",
     "as_list",
+    "check_auto_microbatching",
     "check_epoch_length",
     "check_labels",
     "check_later_features",
@@ -115,20 +117,23 @@ def check_model(model: Any) -> None:
     raise TypeError(f"model must be a ComposerModel, not {model!r} of type {type(model).__name__}")
 
 
-def check_optimizers(optimizers: Any, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+def check_optimizers(
+    optimizers: Any, model: torch.nn.Module, *, jointly: bool = True
+) -> list[torch.optim.Optimizer]:
     """Refuse optimizers that cannot train the model.
 
     Args:
         optimizers: What the user gave.
         model: The model.
+        jointly: Whether several step together, at every batch, by one loss.
 
     Returns:
-        The optimizers as a list of one, or an empty list for ``None``.
+        The optimizers as a list; an empty one for ``None``.
 
     Raises:
         TypeError: If one is not a torch optimizer.
-        NotImplementedError: If there are several.
-        ValueError: If it updates parameters that are not the model's, or none of them.
+        ValueError: If one updates parameters that are not the model's, or that another one updates
+            too, or cannot step together with others.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -139,25 +144,37 @@ def check_optimizers(optimizers: Any, model: torch.nn.Module) -> list[torch.opti
     for optimizer in found:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(
-                f"optimizers must be a torch.optim.Optimizer, not {optimizer!r} of type "
-                f"{type(optimizer).__name__}"
+                f"optimizers must be a torch.optim.Optimizer, or several, or OptimizerSteps, not "
+                f"{optimizer!r} of type {type(optimizer).__name__}"
             )
-    if len(found) > 1:
-        raise NotImplementedError(
-            f"optimizers holds {len(found)}; training with several comes with the exact trainer. "
-            f"Use one optimizer with several parameter groups"
-        )
     own = {id(p) for p in model.parameters()}
+    owner: dict[int, str] = {}
     for optimizer in found:
+        name = type(optimizer).__name__
         given = [p for group in optimizer.param_groups for p in group["params"]]
         foreign = [p for p in given if id(p) not in own]
         if foreign:
             raise ValueError(
-                f"the {type(optimizer).__name__} updates {len(foreign)} of {len(given)} parameters "
+                f"the {name} updates {len(foreign)} of {len(given)} parameters "
                 f"that are not the model's (shapes {[tuple(p.shape) for p in foreign[:4]]}); make "
                 f"it with `model.parameters()` of the model that the trainer gets, after any "
                 f"change to that model"
             )
+        for parameter in given if jointly else ():
+            if id(parameter) in owner:
+                raise ValueError(
+                    f"the {owner[id(parameter)]} and the {name} both update a parameter of shape "
+                    f"{tuple(parameter.shape)}; optimizers that step together need parameters of "
+                    f"their own"
+                )
+            owner[id(parameter)] = name
+    if jointly and len(found) > 1:
+        for optimizer in found:
+            if needs_closure(optimizer):
+                raise ValueError(
+                    f"the {type(optimizer).__name__} evaluates the loss itself, so it cannot step "
+                    f"together with other optimizers; give it a turn of its own with OptimizerStep"
+                )
     return found
 
 
@@ -172,25 +189,43 @@ def check_microbatch_size(
         argument: Name of the argument, for the message.
 
     Returns:
-        Samples per microbatch, or ``None`` for whole batches.
+        Samples per microbatch, or ``None`` for whole batches; the search of ``"auto"`` begins
+        there.
 
     Raises:
-        NotImplementedError: For ``"auto"``.
         ValueError: If it is not a positive whole number.
 
     Example:
         >>> check_microbatch_size(None, 32, "device_train_microbatch_size")
         32
     """
-    if size is None:
+    if size is None or size == "auto":
         return loader_batch_size if isinstance(loader_batch_size, int) else None
-    if size == "auto":
-        raise NotImplementedError(
-            f"{argument}='auto' comes with automatic microbatching; give a number of samples"
-        )
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"{argument} must be a positive whole number of samples, not {size!r}")
+        raise ValueError(
+            f"{argument} must be a positive whole number of samples, or 'auto', not {size!r}"
+        )
     return size
+
+
+def check_auto_microbatching(state: State) -> None:
+    """Refuse automatic microbatching where a batch cannot be begun again.
+
+    Args:
+        state: The state of the run.
+
+    Raises:
+        ValueError: If an optimizer evaluates the loss itself.
+    """
+    if not state.auto_microbatching:
+        return
+    for optimizer in state.optimizers:
+        if needs_closure(optimizer):
+            raise ValueError(
+                f"device_train_microbatch_size='auto' begins a batch again when memory runs out, "
+                f"which the {type(optimizer).__name__} does not allow, as it evaluates the loss "
+                f"itself in the middle of a step; give a number of samples"
+            )
 
 
 def check_ratio(ratio: float) -> None:
@@ -316,37 +351,25 @@ def check_epoch_length(state: State, duration: Time[int] | None) -> None:
         )
 
 
-def check_later_features(
-    *, parallelism_config: Any, profiler: Any, precision_config: Any, ddp_sync_strategy: Any
-) -> None:
+def check_later_features(*, parallelism_config: Any, profiler: Any, precision_config: Any) -> None:
     """Refuse arguments whose features are not there yet, by name.
 
     Args:
         parallelism_config: Sharding settings.
         profiler: A profiler.
         precision_config: Settings of the FP8 recipe.
-        ddp_sync_strategy: When gradients are synchronised over ranks.
 
     Raises:
         NotImplementedError: If one is given.
 
     Example:
-        >>> check_later_features(
-        ...     parallelism_config=None, profiler=None, precision_config=None,
-        ...     ddp_sync_strategy=None,
-        ... )
+        >>> check_later_features(parallelism_config=None, profiler=None, precision_config=None)
     """
     if parallelism_config is not None:
         raise NotImplementedError(
-            "parallelism_config (FSDP, tensor parallelism) comes with training on many ranks"
+            "parallelism_config (FSDP, tensor parallelism) comes with sharded training; without "
+            "it every rank holds the whole model"
         )
-    if dist.get_world_size() > 1:
-        raise NotImplementedError(
-            f"training on many ranks comes with a later release, and this is one of "
-            f"{dist.get_world_size()}; start one process"
-        )
-    if ddp_sync_strategy is not None:
-        raise NotImplementedError("ddp_sync_strategy comes with training on many ranks")
     if profiler is not None:
         raise NotImplementedError("profiler comes with the profiler")
     if precision_config is not None:
@@ -387,9 +410,15 @@ class SaveOptions:
         weights_only: Whether to save the model only.
         ignore_keys: What to leave out.
         num_checkpoints_to_keep: How many to keep; -1 for all.
+        async_save: Whether to write while training goes on.
+        keep_every: Every how many saved checkpoints one is kept for good.
+        best_metric: Name of the metric by which the best are kept.
+        best_mode: ``"max"`` or ``"min"``.
+        num_best_to_keep: How many of the best to keep.
 
     Raises:
         ValueError: If the options contradict each other.
+        CompressorNotFound: If files of this name need a command that is not installed.
 
     Example:
         >>> SaveOptions(folder="runs").filename
@@ -404,6 +433,11 @@ class SaveOptions:
     weights_only: bool = False
     ignore_keys: IgnoreKeys = None
     num_checkpoints_to_keep: int = -1
+    async_save: bool = False
+    keep_every: int | None = None
+    best_metric: str | None = None
+    best_mode: str | None = None
+    num_best_to_keep: int = 1
 
     def __post_init__(self) -> None:
         if self.folder is not None:
@@ -419,11 +453,16 @@ class SaveOptions:
                 f"save_filename and save_latest_filename are both {self.filename!r}; the link to "
                 f"the newest checkpoint needs a name of its own"
             )
-        if is_compressed_pt(self.filename) or is_tar(self.filename):
-            raise NotImplementedError(
-                f"save_filename={self.filename!r}: compressed checkpoints come with the exact "
-                f"trainer; use the suffix .pt"
-            )
+        Retention(
+            self.num_checkpoints_to_keep,
+            self.keep_every,
+            self.best_metric,
+            self.best_mode,
+            self.num_best_to_keep,
+            prefix="save_",
+        )
+        if self.folder is not None:
+            check_format(self.filename, "save_filename")
 
 
 @dataclass(frozen=True)
@@ -438,7 +477,7 @@ class LoadOptions:
         progress_bar: Whether to show the progress of a download.
         ignore_keys: What to leave out.
         exclude_algorithms: Algorithms that must not be applied again.
-        overrides: Optimizer settings that the script decides.
+        overrides: Settings that the script decides; ``None`` for those that it changed.
         autoresume: Whether to continue this run's newest checkpoint if there is one.
 
     Example:
@@ -453,7 +492,7 @@ class LoadOptions:
     progress_bar: bool = True
     ignore_keys: IgnoreKeys = None
     exclude_algorithms: Sequence[str] = field(default_factory=tuple)
-    overrides: Sequence[str] = field(default_factory=tuple)
+    overrides: Sequence[str] | None = None
     autoresume: bool = False
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,27 @@ import torch
 from composer.checkpoint.load import (
     apply_checkpoint,
     fetch_checkpoint,
-    find_newest,
+    read_newest,
     stored_metadata,
 )
+from composer.core.persistence import restore
 from composer.trainer.options import LoadOptions, SaveOptions
+from composer.trainer.settings import (
+    Report,
+    reconcile_optimizers,
+    reconcile_schedules,
+    report_run,
+)
+from composer.utils import dist
+from composer.utils.iteration import map_collection
 from composer.utils.paths import format_name_with_dist
-from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
     from composer.core.state import State
+    from composer.trainer.schedules import Schedules
 
-__all__ = ["Resumption", "resume"]
+__all__ = ["Resumption", "reconcile_late", "restore_training", "resume"]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +57,14 @@ class Resumption:
 
 
 def resume(
-    state: State, logger: Logger, load: LoadOptions, save: SaveOptions, *, seed_given: bool
+    state: State,
+    logger: Logger,
+    load: LoadOptions,
+    save: SaveOptions,
+    *,
+    schedules: Schedules | None,
+    seed_given: bool,
+    strict: bool,
 ) -> Resumption | None:
     """Load the checkpoint that the options ask for, if any.
 
@@ -57,7 +73,9 @@ def resume(
         logger: Passed to algorithms that have to be applied again.
         load: What to load and how.
         save: Where this run saves; autoresume looks there.
+        schedules: The run's schedules, or ``None`` if they are made later.
         seed_given: Whether the user chose a seed.
+        strict: Whether settings that differ are an error.
 
     Returns:
         What is left to be done, or ``None`` if nothing was loaded.
@@ -66,19 +84,19 @@ def resume(
         FileNotFoundError: If the checkpoint asked for is not there.
         ValueError: If it is bad or does not fit.
     """
-    found = _find_automatically(state, save) if load.autoresume else None
+    found = _read_automatically(state, load, save) if load.autoresume else None
     if found is not None:
-        log.info("resuming automatically from %s", found)
+        path, contents = found
+        log.info("resuming automatically from %s", path)
         load = load.for_autoresume()
-        path = str(found)
     elif load.path is None:
         return None
     else:
         path = format_name_with_dist(load.path, state.run_name)
+        contents = fetch_checkpoint(path, load.object_store, progress_bar=load.progress_bar)
     state.load_path = path
-    contents = fetch_checkpoint(path, load.object_store, progress_bar=load.progress_bar)
     metadata = stored_metadata(contents)
-    requested, seed = _hyperparameters(state), state.rank_zero_seed
+    seed = state.rank_zero_seed
     random_states = apply_checkpoint(
         contents,
         state,
@@ -89,7 +107,7 @@ def resume(
         exclude_algorithms=load.exclude_algorithms,
     )
     if not load.weights_only:
-        _reconcile(state, requested, load.overrides)
+        _reconcile(state, load, schedules, metadata, strict=strict)
         _check_batches(state, metadata)
         if seed_given and seed != state.rank_zero_seed:
             warnings.warn(
@@ -100,95 +118,74 @@ def resume(
     return Resumption(path, random_states)
 
 
-def _find_automatically(state: State, save: SaveOptions) -> Path | None:
+def restore_training(state: State, path: str, logger: Logger) -> None:
+    """Put a checkpoint's weights and what trains them back; clock, data and observers go on.
+
+    Args:
+        state: The state of the run.
+        path: Local path or URI of the checkpoint.
+        logger: Passed to algorithms that have to be applied again.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If it is bad or does not fit.
+    """
+    saved = fetch_checkpoint(path, progress_bar=False)["state"]
+    fields = ["model", "optimizers", "schedulers", "algorithms", "scaler"]
+    own = {name: map_collection(saved[name], _own) for name in fields if name in saved}
+    restore(state, own, logger=logger, fields=fields)
+
+
+def _own(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _read_automatically(
+    state: State, load: LoadOptions, save: SaveOptions
+) -> tuple[str, dict[str, Any]] | None:
     assert save.folder is not None
     assert save.latest_filename is not None
     folder = format_name_with_dist(save.folder, state.run_name)
     latest = format_name_with_dist(save.latest_filename, state.run_name)
-    suffix = Path(save.filename).suffix
-    return find_newest(folder, latest, f"*{suffix}")
-
-
-# ---- settings of the script against those of the checkpoint -----------------------------------
-
-
-def _hyperparameters(state: State) -> list[list[dict[str, Any]]]:
-    """Options of every parameter group; the learning rate is the one before any schedule."""
-    found = []
-    for optimizer in state.optimizers:
-        groups = []
-        for group in optimizer.param_groups:
-            hidden = {"params", "param_names", "initial_lr"}
-            if "base_momentum" in group:  # a cyclic schedule moves these, nobody set them
-                hidden |= {"momentum", "betas"}
-            options = {key: value for key, value in group.items() if key not in hidden}
-            options["lr"] = group.get("initial_lr", group["lr"])
-            groups.append(options)
-        found.append(groups)
-    return found
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        return bool(torch.equal(torch.as_tensor(a), torch.as_tensor(b)))
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b)
+    pattern = f"*{Path(save.filename).suffix}"
+    return read_newest(folder, latest, pattern, progress_bar=load.progress_bar)
 
 
 def _reconcile(
-    state: State, requested: Sequence[Sequence[Mapping[str, Any]]], overrides: Sequence[str]
+    state: State,
+    load: LoadOptions,
+    schedules: Schedules | None,
+    metadata: Mapping[str, Any],
+    *,
+    strict: bool,
 ) -> None:
-    """Say where the script's settings differ from the stored ones; let overrides win."""
-    differences, known = [], set()
-    stored = _hyperparameters(state)
-    for optimizer, asked_groups, kept_groups in zip(
-        state.optimizers, requested, stored, strict=True
-    ):
-        name = type(optimizer).__name__
-        # Algorithms that were applied again may have added groups, about which nobody asked.
-        for i, (asked, kept) in enumerate(zip(asked_groups, kept_groups, strict=False)):
-            group = optimizer.param_groups[i]
-            for key, value in asked.items():
-                known.add(key)
-                if key not in kept or _same(value, kept[key]):
-                    continue
-                wins = key in overrides
-                differences.append(
-                    f"{key} of {name} group {i}: stored {kept[key]}, script {value}"
-                    f"{' (script used)' if wins else ''}"
-                )
-                if wins:
-                    _override(state, group, i, key, value)
-    for key in overrides:
-        if key not in known:
-            raise ValueError(
-                f"load_overrides names {key!r}, which no optimizer group has; known: "
-                f"{sorted(known)}.{did_you_mean(key, sorted(known))}"
-            )
-    if differences:
-        warnings.warn(
-            "the checkpoint's settings differ from the script's and are used: "
-            + "; ".join(differences)
-            + ". Name those that the script shall decide in load_overrides, such as "
-            "load_overrides=['lr']",
-            stacklevel=2,
-        )
+    """Say where the script's settings differ from the stored ones; see ``settings``."""
+    stored = state.stored_settings or {}
+    report = Report(load.overrides, strict)
+    reconcile_optimizers(state, state.settings["optimizers"], stored.get("optimizers"), report)
+    then = {"precision": metadata.get("precision"), "max_duration": stored.get("max_duration")}
+    now = {"precision": state.precision.value, "max_duration": state.settings["max_duration"]}
+    report_run(now, then)
+    if schedules is not None:
+        reconcile_schedules(schedules.described, stored.get("schedulers"), report)
+    report.say(complete=schedules is not None)
 
 
-def _override(state: State, group: dict[str, Any], index: int, key: str, value: Any) -> None:
-    if key != "lr":
-        group[key] = value
-        return
-    before = group.get("initial_lr", group["lr"])
-    scheduled = group["lr"] / before if before else 1.0
-    group["lr"] = value * scheduled
-    if "initial_lr" in group:
-        group["initial_lr"] = value
-    for scheduler in state.schedulers:
-        bases = getattr(scheduler, "base_lrs", None)
-        if bases is not None:
-            bases[index] = value
+def reconcile_late(state: State, load: LoadOptions, schedules: Schedules, *, strict: bool) -> None:
+    """Compare the settings of schedules that were made after the checkpoint was loaded.
+
+    Args:
+        state: The state of the run, restored from the checkpoint.
+        load: What was loaded and how.
+        schedules: The schedules.
+        strict: Whether settings that differ are an error.
+    """
+    report = Report(load.overrides, strict)
+    for groups in state.settings["optimizers"]:
+        report.known.update(key for options in groups for key in options)
+    stored = state.stored_settings or {}
+    reconcile_schedules(schedules.described, stored.get("schedulers"), report)
+    report.say()
 
 
 def _check_batches(state: State, metadata: Mapping[str, Any]) -> None:
@@ -196,6 +193,13 @@ def _check_batches(state: State, metadata: Mapping[str, Any]) -> None:
     stored = metadata.get("dataloader_batch_size")
     here = getattr(state.train_dataloader, "batch_size", None)
     inside = int(state.timestamp.batch_in_epoch)
+    ranks, here_ranks = metadata.get("world_size"), dist.get_world_size()
+    if inside and ranks is not None and ranks != here_ranks:
+        raise ValueError(
+            f"the checkpoint was made after {inside} batches of an epoch on {ranks} rank(s), and "
+            f"this run has {here_ranks}, so the data that is left cannot be told. Start {ranks} "
+            f"rank(s), or resume from a checkpoint at an epoch's end"
+        )
     if inside and stored is not None and here is not None and stored != here:
         raise ValueError(
             f"the checkpoint was made after {inside} batches of an epoch with batch_size={stored}, "

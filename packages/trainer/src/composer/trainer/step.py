@@ -1,7 +1,7 @@
 """One optimizer step: microbatches, forward, loss, backward, update.
 
-The update does not depend on how a batch is split: each microbatch's mean loss is weighted by its
-share of the batch.
+The update does not depend on how a batch is split, over microbatches or over ranks: each
+microbatch's mean loss is weighted by its share of the whole batch.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from composer.core.event import Event
+from composer.core.model import ComposerModel
 from composer.core.precision import Precision, autocast_factory
+from composer.core.scaler import needs_closure
 from composer.core.types import Batch
 from composer.trainer.metrics import TrainMetrics
+from composer.utils.iteration import map_collection
 from composer.utils.modules import unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.data_spec import DataSpec
     from composer.core.engine import Engine
     from composer.core.state import State
+    from composer.distributed.sync import GradientSync
+    from composer.trainer.auto_microbatch import MemoryWatch
+    from composer.trainer.nonfinite import LossGuard
+    from composer.trainer.ranks import Ranks
 
-__all__ = ["TrainStep", "reduce_loss"]
+__all__ = ["TrainStep", "num_loss_tokens", "reduce_loss"]
 
 _BEFORE_TRAIN_BATCH = Event.BEFORE_TRAIN_BATCH
 _BEFORE_FORWARD = Event.BEFORE_FORWARD
@@ -101,6 +108,61 @@ def _under_autocast(state: State, function: Callable[..., Any]) -> Callable[...,
     return run
 
 
+def num_loss_tokens(model: Any, spec: DataSpec, batch: Batch, *, on_tokens: bool) -> int | None:
+    """Count what a model's mean loss over a batch is a mean of, if that is tokens.
+
+    Args:
+        model: The model; its word counts if it defines ``num_loss_tokens``.
+        spec: How to read the batches.
+        batch: The batch.
+        on_tokens: Whether the user asked for tokens.
+
+    Returns:
+        The tokens that carry loss, or ``None`` if the loss is a mean over samples. A batch whose
+        ``labels`` have the shape of its ``input_ids`` holds a label per token, and those of -100
+        carry no loss.
+
+    Example:
+        >>> from composer.core.data_spec import DataSpec
+        >>> labels = torch.tensor([[5, -100, -100]])
+        >>> batch = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": labels}
+        >>> num_loss_tokens(None, DataSpec([]), batch, on_tokens=False)
+        1
+    """
+    if isinstance(model, ComposerModel) and (
+        type(model).num_loss_tokens is not ComposerModel.num_loss_tokens
+    ):
+        return model.num_loss_tokens(batch)
+    if on_tokens:
+        return spec.get_num_tokens_in_batch(batch, "loss_generating")
+    if isinstance(batch, Mapping):
+        ids, labels = batch.get("input_ids"), batch.get("labels")
+        if (
+            isinstance(ids, torch.Tensor)
+            and isinstance(labels, torch.Tensor)
+            and labels.dim() > 1
+            and labels.shape == ids.shape
+            and not labels.is_floating_point()
+        ):
+            return spec.get_num_tokens_in_batch(batch, "loss_generating")
+    return None
+
+
+def _nothing_of(outputs: Any) -> torch.Tensor:
+    """A loss of zero that hangs on the outputs, so that every rank runs its backward pass."""
+    parts: list[torch.Tensor] = []
+
+    def collect(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            parts.append(torch.nan_to_num(value).sum() * 0.0)
+        return value
+
+    map_collection(outputs, collect)
+    total = sum(parts[1:], parts[0]) if parts else torch.zeros((), requires_grad=True)
+    assert isinstance(total, torch.Tensor)
+    return total
+
+
 class TrainStep:
     """Trains on one batch.
 
@@ -108,9 +170,15 @@ class TrainStep:
         state: The state of the run.
         engine: Dispatches the events.
         spec: How to read the batches.
-        on_tokens: Whether microbatches are weighted by their loss-generating tokens instead of
-            their samples.
-        forward: What computes the outputs, if not the model itself (a compiled one).
+        on_tokens: Whether microbatches are weighted by their loss-generating tokens although
+            neither model nor labels say so.
+        forward: What computes the outputs, if not the model itself (a compiled or wrapped one).
+        loss: What computes the loss, if not the model's ``loss``.
+        optimizers: Which optimizers make a step; all of the state's by default.
+        ranks: The other ranks, if there are any.
+        sync: Averages gradients over them.
+        guard: Looks at the loss before it becomes an update.
+        memory: Sees memory run out.
     """
 
     def __init__(
@@ -121,19 +189,40 @@ class TrainStep:
         *,
         on_tokens: bool = False,
         forward: Any = None,
+        loss: Callable[..., Any] | None = None,
+        optimizers: Sequence[torch.optim.Optimizer] | None = None,
+        ranks: Ranks | None = None,
+        sync: GradientSync | None = None,
+        guard: LossGuard | None = None,
+        memory: MemoryWatch | None = None,
     ) -> None:
         self._state = state
         self._engine = engine
         self._spec = spec
         self._on_tokens = on_tokens
         self._device = None if state.device.is_host else state.device
-        self._optimizer = state.optimizers[0]
+        self._optimizers = list(state.optimizers if optimizers is None else optimizers)
+        self._optimizer = self._optimizers[0]
         self._scaler = state.scaler
         self._outputs_of = _under_autocast(state, state.model if forward is None else forward)
         model: Any = unwrapped_model(state.model)
-        self._loss_of = _under_autocast(state, model.loss)
+        self._model = model
+        self._loss_of = _under_autocast(state, loss or model.loss)
         self._create_graph = any(a.backwards_create_graph for a in state.algorithms)
         self._metrics = TrainMetrics(state)
+        self._ranks = ranks
+        self._sync = sync
+        self._guard = guard
+        self._memory = memory
+        self._update = self._choose_update()
+
+    def _choose_update(self) -> Callable[[Callable[[], torch.Tensor]], bool] | None:
+        """How gradients become an update; ``None`` for one optimizer without loss scaling."""
+        if len(self._optimizers) > 1:
+            return self._update_jointly
+        if self._scaler is None:
+            return None
+        return self._closure_update if needs_closure(self._optimizer) else self._scaled_update
 
     # ---- one batch ----------------------------------------------------------------------------
 
@@ -141,10 +230,14 @@ class TrainStep:
         """Train on the state's batch.
 
         Args:
-            num_samples: Its number of samples.
+            num_samples: Its number of samples on this rank.
 
         Returns:
-            The losses by name, detached, averaged over the batch; on the device.
+            The losses by name, detached, averaged over the batch (of all ranks); on the device.
+
+        Raises:
+            NonFiniteLossError: If the loss is not finite and somebody asked to know; nothing was
+                updated.
         """
         state = self._state
         batch = state.batch
@@ -153,51 +246,84 @@ class TrainStep:
         weights: Sequence[float] = (1.0,)
         if size is not None and num_samples > size:
             pieces = self._spec.split_batch(batch, size)
-            weights = self._weights(pieces, num_samples)
+            weights = self._weights(pieces)
+        elif self._ranks is not None:
+            weights = self._weights(pieces)
         self._losses: dict[str, torch.Tensor] = {}
-        if self._scaler is None:
 
-            def closure() -> torch.Tensor:
-                return self._accumulate(batch, pieces, weights)
+        def closure() -> torch.Tensor:
+            return self._accumulate(batch, pieces, weights)
 
+        if self._update is None:
             self._optimizer.step(closure)  # type: ignore[arg-type]
             state.step_applied = True
         else:
-            self._accumulate(batch, pieces, weights)
-            self._scaled_update(self._scaler)
-        return self._losses
+            state.step_applied = self._update(closure)
+        return self._losses if self._ranks is None else self._ranks.mean(self._losses)
 
-    def _weights(self, pieces: Sequence[Batch], num_samples: int | float) -> Sequence[float]:
-        spec = self._spec
-        if self._on_tokens:
-            counts: list[float] = [
-                spec.get_num_tokens_in_batch(piece, "loss_generating") for piece in pieces
-            ]
-            total = float(sum(counts))
-            if total == 0:
-                raise ValueError(
-                    "accumulate_train_batch_on_tokens=True, but the batch holds no tokens that "
-                    "carry loss; pass `get_num_tokens_in_batch` to DataSpec"
-                )
-        else:
-            counts = [spec.get_num_samples_in_batch(piece) for piece in pieces]
-            total = float(num_samples)
-        return [count / total for count in counts]
+    def _weights(self, pieces: Sequence[Batch]) -> Sequence[float]:
+        """Each piece's share of the whole batch, over all ranks, times their number.
 
-    def _scaled_update(self, scaler: torch.amp.GradScaler) -> None:
-        state = self._state
-        state.step_applied = False
-        handle = self._optimizer.register_step_post_hook(self._note_applied)
+        Gradients are averaged over ranks, which takes the number of ranks out again.
+        """
+        counts: list[float] = []
+        for piece in pieces:
+            tokens = num_loss_tokens(self._model, self._spec, piece, on_tokens=self._on_tokens)
+            counts.append(self._spec.get_num_samples_in_batch(piece) if tokens is None else tokens)
+        total, size = float(sum(counts)), 1
+        if self._ranks is not None:
+            total, size = self._ranks.total(total), self._ranks.size
+        if total == 0:
+            raise ValueError(
+                "the batch holds no tokens that carry loss, so there is nothing to learn from it "
+                "and its mean loss is not a number; leave such batches out, or, with "
+                "accumulate_train_batch_on_tokens=True, pass `get_num_tokens_in_batch` to DataSpec"
+            )
+        return [count * size / total for count in counts]
+
+    # ---- updates ------------------------------------------------------------------------------
+
+    def _update_jointly(self, closure: Callable[[], torch.Tensor]) -> bool:
+        """All optimizers of the batch step, or, where a gradient overflowed, none does."""
+        closure()
+        scaler = self._scaler
+        if scaler is None:
+            for optimizer in self._optimizers:
+                optimizer.step()
+            return True
+        applied = not scaler.overflowed(self._optimizers)
+        if applied:
+            for optimizer in self._optimizers:
+                scaler.step(optimizer)
+        scaler.update()
+        return applied
+
+    def _scaled_update(self, closure: Callable[[], torch.Tensor]) -> bool:
+        closure()
+        scaler = self._scaler
+        assert scaler is not None
+        applied = False
+
+        def note(*unused: Any) -> None:
+            nonlocal applied
+            applied = True
+
+        handle = self._optimizer.register_step_post_hook(note)
         try:
             scaler.step(self._optimizer)
         finally:
             handle.remove()
         scaler.update()
-        if not state.step_applied:
-            state.num_skipped_steps += 1
+        return applied
 
-    def _note_applied(self, *unused: Any) -> None:
-        self._state.step_applied = True
+    def _closure_update(self, closure: Callable[[], torch.Tensor]) -> bool:
+        scaler = self._scaler
+        assert scaler is not None
+        applied = scaler.step_with_closure(self._optimizer, closure)
+        scaler.update()
+        return applied
+
+    # ---- gradients ----------------------------------------------------------------------------
 
     def _accumulate(
         self, batch: Batch, pieces: Sequence[Batch], weights: Sequence[float]
@@ -205,20 +331,46 @@ class TrainStep:
         """Run all microbatches, leaving the gradients of the whole batch; returns its loss."""
         run_event = self._engine.run_event
         run_event(_BEFORE_TRAIN_BATCH)
-        self._optimizer.zero_grad()
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
         losses: dict[str, torch.Tensor] = {}
         self._losses = losses
         if self._metrics.active:
             self._metrics.reset()
-        for piece, weight in zip(pieces, weights, strict=True):
-            if weight == 0.0:
-                continue  # no token of it carries loss: its mean would be that of nothing
-            self._train_piece(piece, weight, losses)
+        if self._memory is not None:
+            self._memory.run(lambda: self._run_pieces(pieces, weights, losses))
+        else:
+            self._run_pieces(pieces, weights, losses)
+        if self._sync is not None:
+            groups = [group for o in self._optimizers for group in o.param_groups]
+            self._sync.finish([p for group in groups for p in group["params"]])
         self._state.batch = batch
+        if self._guard is not None:
+            self._guard.check(losses)
         if self._scaler is not None:
-            self._scaler.unscale_(self._optimizer)
+            for optimizer in self._optimizers:
+                self._scaler.unscale_(optimizer)
         run_event(_AFTER_TRAIN_BATCH)
         return losses["total"]
+
+    def _run_pieces(
+        self, pieces: Sequence[Batch], weights: Sequence[float], losses: dict[str, torch.Tensor]
+    ) -> None:
+        sync = self._sync
+        if sync is None:
+            for piece, weight in zip(pieces, weights, strict=True):
+                if weight == 0.0:
+                    continue  # no token of it carries loss: its mean would be that of nothing
+                self._train_piece(piece, weight, losses)
+            return
+        # Every rank takes part in an exchange, also without loss of its own.
+        missing = sync.num_microbatches(len(pieces)) - len(pieces)
+        pieces = [*pieces, *(pieces[0] for _ in range(missing))]
+        weights = [*weights, *(0.0 for _ in range(missing))]
+        last = len(pieces) - 1
+        for i, (piece, weight) in enumerate(zip(pieces, weights, strict=True)):
+            with sync.microbatch(last=i == last):
+                self._train_piece(piece, weight, losses)
 
     def _train_piece(self, piece: Batch, weight: float, losses: dict[str, torch.Tensor]) -> None:
         state, run_event = self._state, self._engine.run_event
@@ -241,6 +393,9 @@ class TrainStep:
             total, named = loss, {"total": loss}
         else:
             total, named = reduce_loss(loss)
+        if weight == 0.0:
+            named = {name: torch.zeros_like(value) for name, value in named.items()}
+            total = _nothing_of(state.outputs)
         for name, value in named.items():
             value = value.detach()
             if weight != 1.0:

@@ -24,19 +24,25 @@ from composer.core.persistence import restore_pending_schedulers
 from composer.core.precision import Precision, ensure_precision, validate_precision
 from composer.core.state import State
 from composer.core.time import Time
-from composer.core.timestamp import Timestamp
 from composer.core.types import Batch
 from composer.devices import Device, get_device
+from composer.distributed.ddp import prepare_ddp_module
+from composer.distributed.sync import DDPSyncStrategy, GradientSync, ensure_sync_strategy
 from composer.trainer import assemble
+from composer.trainer.alternating import AlternatingStep, OptimizerStep, split_optimizers
+from composer.trainer.auto_microbatch import AutoMicrobatchStep, MemoryWatch
 from composer.trainer.data import TrainData
 from composer.trainer.evaluation import EvalLoop
+from composer.trainer.interruption import Interruption, parse_wall_clock
 from composer.trainer.loop import TrainLoop
 from composer.trainer.metrics import fresh_metrics
+from composer.trainer.nonfinite import NonFinitePolicy, check_policy
 from composer.trainer.options import (
     Interval,
     LoadOptions,
     SaveOptions,
     as_list,
+    check_auto_microbatching,
     check_epoch_length,
     check_labels,
     check_later_features,
@@ -50,12 +56,15 @@ from composer.trainer.options import (
     warn_large_microbatch,
 )
 from composer.trainer.prediction import predict
-from composer.trainer.resume import Resumption, resume
+from composer.trainer.ranks import ranks_of_this_run
+from composer.trainer.resume import Resumption, reconcile_late, restore_training, resume
 from composer.trainer.run_names import run_name as name_run
 from composer.trainer.schedules import Schedules, scale_duration
+from composer.trainer.settings import optimizer_settings
 from composer.trainer.step import TrainStep
 from composer.utils import dist
 from composer.utils.hparams import extract_hparams
+from composer.utils.iteration import ensure_tuple
 from composer.utils.reproducibility import (
     configure_deterministic_mode,
     get_random_seed,
@@ -92,6 +101,9 @@ class Trainer:
         algorithm_passes: Further passes that order algorithms: ``(algorithms, event) ->
             algorithms``, each alone or with an index.
         optimizers: The optimizer; ``DecoupledSGDW`` with a learning rate of 0.1 by default.
+            Several optimizers, over parameters of their own, step together at every batch;
+            several :class:`~composer.trainer.alternating.OptimizerStep` take turns, each with a
+            loss of its own.
         schedulers: Learning rate schedules of ``composer.optim``, functions of the state, or
             torch's.
         scale_schedule_ratio: Stretches or shrinks schedule and duration together.
@@ -135,7 +147,8 @@ class Trainer:
             ``"bf16"``; ``"amp_fp16"`` on a GPU by default, else ``"fp32"``.
         precision_config: Settings of the FP8 recipe.
         device_train_microbatch_size: Samples per forward and backward pass; the loader's batch
-            size by default. The update does not depend on it.
+            size by default; ``"auto"`` finds the largest that fits into memory. The update does
+            not depend on it.
         accumulate_train_batch_on_tokens: Whether microbatches are weighted by their
             loss-generating tokens instead of their samples.
         seed: Seed of rank zero; made up if not given.
@@ -146,8 +159,23 @@ class Trainer:
         python_log_level: Level of the library's log messages, such as ``"INFO"``.
         compile_config: Arguments for ``torch.compile``; ``{}`` for its defaults, ``None`` for no
             compilation.
-        load_overrides: Optimizer settings, such as ``"lr"``, that this script decides when a
-            checkpoint stores others.
+        load_overrides: Optimizer and scheduler settings, such as ``"lr"``, that this script decides
+            when a checkpoint stores others; by default those that were changed in the script since
+            the checkpoint was made. An empty list lets the checkpoint decide all of them.
+        save_async: Whether training goes on while a checkpoint is written: it waits for a copy in
+            the host's memory only.
+        save_keep_every: Every how many saved checkpoints one is kept for good; ``None`` for none.
+        save_best_metric: Name of a metric, as it is logged, by which the best checkpoints are
+            chosen and kept, such as ``"metrics/eval/MulticlassAccuracy"``.
+        save_best_mode: Whether more (``"max"``) or less (``"min"``) of it is better.
+        save_num_best_to_keep: How many of the best to keep.
+        max_wall_clock: How long this process may run, such as ``"3h50m"``, counted from here; then
+            it saves once and ends with exit code 75.
+        on_nonfinite_loss: What to do when a loss is infinite or not a number: ``"stop"``;
+            ``"skip"`` the batch; or ``"rewind"``: put the newest checkpoint's weights back and go
+            on behind the batch. ``None`` does not look, which costs nothing.
+        strict_mode: Whether what is otherwise said in a warning stops the run: a loss that is not
+            finite, settings that differ from a checkpoint's, and a resumption that is not exact.
 
     Raises:
         TypeError: If the model, an optimizer, an algorithm, a callback or a logger is of the wrong
@@ -197,7 +225,10 @@ class Trainer:
         | tuple[AlgorithmPass, int]
         | Sequence[AlgorithmPass | tuple[AlgorithmPass, int]]
         | None = None,
-        optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+        optimizers: torch.optim.Optimizer
+        | OptimizerStep
+        | Sequence[torch.optim.Optimizer | OptimizerStep]
+        | None = None,
         schedulers: ComposerScheduler
         | LRScheduler
         | Callable[[State], float]
@@ -247,7 +278,15 @@ class Trainer:
         profiler: Any = None,
         python_log_level: str | None = None,
         compile_config: dict[str, Any] | None = None,
-        load_overrides: Sequence[str] = (),
+        load_overrides: Sequence[str] | None = None,
+        save_async: bool = False,
+        save_keep_every: int | None = None,
+        save_best_metric: str | None = None,
+        save_best_mode: str | None = None,
+        save_num_best_to_keep: int = 1,
+        max_wall_clock: str | Time[int] | None = None,
+        on_nonfinite_loss: str | None = None,
+        strict_mode: bool = False,
     ) -> None:
         self.auto_log_hparams = auto_log_hparams
         self.local_hparams = extract_hparams(locals()) if auto_log_hparams else {}
@@ -260,12 +299,18 @@ class Trainer:
             parallelism_config=parallelism_config,
             profiler=profiler,
             precision_config=precision_config,
-            ddp_sync_strategy=ddp_sync_strategy,
         )
+        self._interruption = Interruption(parse_wall_clock(max_wall_clock))
+        self._strict = strict_mode
+        self._nonfinite_policy = check_policy(on_nonfinite_loss, strict=strict_mode)
+        ensure_sync_strategy(ddp_sync_strategy, find_unused_parameters=False)
         duration = parse_duration(max_duration, "max_duration")
         check_ratio(scale_schedule_ratio)
         if scale_schedule_ratio != 1.0 and schedulers is None:
             raise ValueError("scale_schedule_ratio needs schedulers")
+        self._device = get_device(device)
+        if dist.get_world_size() > 1:
+            dist.initialize_dist(self._device, dist_timeout)
         name, name_given = name_run(run_name)
         saving = SaveOptions(
             folder=save_folder,
@@ -276,6 +321,11 @@ class Trainer:
             weights_only=save_weights_only,
             ignore_keys=_ignored(save_ignore_keys),
             num_checkpoints_to_keep=save_num_checkpoints_to_keep,
+            async_save=save_async,
+            keep_every=save_keep_every,
+            best_metric=save_best_metric,
+            best_mode=save_best_mode,
+            num_best_to_keep=save_num_best_to_keep,
         )
         loading = LoadOptions(
             path=load_path,
@@ -285,13 +335,13 @@ class Trainer:
             progress_bar=load_progress_bar,
             ignore_keys=_ignored(load_ignore_keys),
             exclude_algorithms=as_list(load_exclude_algorithms),
-            overrides=as_list(load_overrides),
+            overrides=None if load_overrides is None else as_list(load_overrides),
             autoresume=autoresume,
         )
         loading.check(saving, run_name_given=name_given)
+        self._loading = loading
 
-        # 2. Device, precision, seed.
-        self._device = get_device(device)
+        # 2. Precision, seed.
         if precision is None:
             precision = self._device.default_precision
         precision = ensure_precision(precision)
@@ -306,7 +356,10 @@ class Trainer:
             configure_deterministic_mode()
 
         # 3. Model and optimizer.
-        found_optimizers = check_optimizers(optimizers, model)
+        given, self._turns = split_optimizers(ensure_tuple(optimizers))
+        found_optimizers = check_optimizers(given, model, jointly=not self._turns)
+        for turn in self._turns:
+            turn.check(model)
         self._default_optimizer = optimizers is None
         if optimizers is None:
             found_optimizers = assemble.default_optimizer(model)
@@ -338,7 +391,7 @@ class Trainer:
             callbacks=[*destinations, *observers],
         )
         self.state.is_continuation = autoresume
-        self.state.scaler = assemble.make_scaler(precision, self._device, found_optimizers)
+        self.state.scaler = assemble.make_scaler(precision, self._device)
         self.logger = Logger(self.state, destinations)
         self.engine = Engine(self.state, self.logger, algorithm_passes)
         model.logger = self.logger
@@ -371,13 +424,27 @@ class Trainer:
         self._pending_schedulers: Any = schedulers
         self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
         self._schedules = Schedules(self.state, None)
-        if train_dataloader is not None and duration is not None:
+        settled = train_dataloader is not None and duration is not None
+        if settled:
             self._compile_schedulers()
 
         # 7. Resumption, then random streams as if the run had just begun.
         self._relative_fit_refused = autoresume
         self.engine.run_event(Event.BEFORE_LOAD)
-        self._resumption = resume(self.state, self.logger, loading, saving, seed_given=seed_given)
+        self.state.settings = {
+            "optimizers": optimizer_settings(found_optimizers),
+            "schedulers": [description for description, _ in self._schedules.described],
+            "max_duration": None if duration is None else str(self.state.max_duration),
+        }
+        self._resumption = resume(
+            self.state,
+            self.logger,
+            loading,
+            saving,
+            schedules=self._schedules if settled else None,
+            seed_given=seed_given,
+            strict=strict_mode,
+        )
         if self._resumption is not None:
             self._schedules.refresh()
             self._give_position_to_data()
@@ -389,6 +456,25 @@ class Trainer:
         seed_all(self.state.seed % 2**32)
         if compile_config is not None and self._forward is None:
             self.state.model.compile(**compile_config)
+        self._share_model(ddp_sync_strategy)
+
+    def _share_model(self, strategy: str | None) -> None:
+        """On several ranks, let them start from one model and average its gradients."""
+        self._ranks = ranks_of_this_run()
+        self._sync: GradientSync | None = None
+        if self._ranks is None:
+            return
+        unused = any(a.find_unused_parameters for a in self.state.algorithms)
+        # The wrapper only computes: `state.model` stays the user's own, whose names it has.
+        wrapped = prepare_ddp_module(self._forward or self.state.model, unused)
+        chosen = ensure_sync_strategy(strategy, unused)
+        # The wrapper knows one forward pass and one loss only, and it exchanges gradients in the
+        # middle of what may run out of memory on one rank.
+        if self._turns or self._microbatch_size == "auto":
+            chosen = DDPSyncStrategy.FORCED_SYNC
+        else:
+            self._forward = wrapped
+        self._sync = GradientSync(wrapped, chosen)
 
     # ---- set-up that `fit` repeats ------------------------------------------------------------
 
@@ -411,12 +497,18 @@ class Trainer:
         )
         batch_size = getattr(spec.dataloader, "batch_size", None)
         warn_large_microbatch(self._microbatch_size, batch_size)
-        self.state.device_train_microbatch_size = check_microbatch_size(
-            self._microbatch_size, batch_size, "device_train_microbatch_size"
-        )
+        self._set_microbatch_size(batch_size)
         self._data = TrainData(spec, self.state)
         self.state.dataset_state = self._data
         self._give_position_to_data()
+
+    def _set_microbatch_size(self, batch_size: Any) -> None:
+        state, size = self.state, self._microbatch_size
+        state.device_train_microbatch_size = check_microbatch_size(
+            size, batch_size, "device_train_microbatch_size"
+        )
+        state.auto_microbatching = size == "auto"
+        check_auto_microbatching(state)
 
     def _give_position_to_data(self) -> None:
         """A position that was loaded before the data was there waits for it."""
@@ -428,10 +520,15 @@ class Trainer:
     def _compile_schedulers(self) -> None:
         ratio, every_batch = self._schedule_settings
         self._schedules = Schedules(
-            self.state, self._pending_schedulers, ratio=ratio, every_batch=every_batch
+            self.state,
+            self._pending_schedulers,
+            ratio=ratio,
+            every_batch=every_batch,
+            own=[(turn.optimizer, turn.schedulers) for turn in self._turns],
         )
         self._pending_schedulers = None
         restore_pending_schedulers(self.state)
+        self.state.settings["schedulers"] = [d for d, _ in self._schedules.described]
         self._schedules.refresh()
 
     # ---- training -----------------------------------------------------------------------------
@@ -522,16 +619,15 @@ class Trainer:
         data = self._data
         assert data is not None
         if reset_time:
-            state.timestamp = Timestamp()
-            state.previous_timestamp = None
+            state.restart_clock()
         self._set_duration(duration, scale_schedule_ratio)
         if self._nothing_left():
             return
         if schedulers is not None:
             self._pending_schedulers = schedulers
             self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
-        if self._pending_schedulers is not None or state.scheduler_resumption:
-            self._compile_schedulers()
+        state.settings["max_duration"] = str(state.max_duration)
+        self._settle_schedulers()
         # A clock that was set to zero, or a longer run, takes effect at the first batch; a schedule
         # that does not fit the new duration is refused here.
         self._schedules.refresh()
@@ -548,30 +644,109 @@ class Trainer:
         check_labels(state, data.spec)
         if precision is not None:
             self._set_precision(precision)
+        policy = self._nonfinite_policy
+        nonfinite = None if policy is None else NonFinitePolicy(policy, state, self._rewind)
         loop = TrainLoop(
             state,
             self.engine,
             self.logger,
             data=data,
-            step=TrainStep(
-                state,
-                self.engine,
-                data.spec,
-                on_tokens=self._on_tokens,
-                forward=self._forward,
-            ),
+            step=self._make_step(data.spec, nonfinite),
             schedules=self._schedules,
             evaluation=self._evaluation,
             spin=self._spin_dataloaders if spin_dataloaders is None else spin_dataloaders,
             restore_random_state=self._take_random_state(),
+            interruption=self._interruption,
+            save=None if self._saver is None else self._save_once,
+            nonfinite=nonfinite,
+            ranks=self._ranks,
         )
         try:
-            loop.run()
+            with self._interruption.installed():
+                loop.run()
         except BaseException:
             self.logger.flush()  # what led to the error is worth having
+            self._finish_saving()
             raise
         for optimizer in state.optimizers:
             optimizer.zero_grad()
+
+    def _settle_schedulers(self) -> None:
+        """Make the schedulers that waited for data or duration, as the trainer would have."""
+        state = self.state
+        first = not self._schedules.described
+        turns = first and any(turn.schedulers is not None for turn in self._turns)
+        if self._pending_schedulers is None and not state.scheduler_resumption and not turns:
+            return
+        self._compile_schedulers()
+        if first and self._resumption is not None and not self._loading.weights_only:
+            reconcile_late(state, self._loading, self._schedules, strict=self._strict)
+
+    def _make_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> Any:
+        """What trains on one batch: one step, or one for each optimizer that takes its turn."""
+        watch = MemoryWatch() if self._microbatch_size == "auto" else None
+        step = self._make_plain_step(spec, nonfinite, watch)
+        return step if watch is None else AutoMicrobatchStep(self.state, step, watch)
+
+    def _make_plain_step(
+        self, spec: DataSpec, nonfinite: NonFinitePolicy | None, watch: MemoryWatch | None
+    ) -> Any:
+        settings: dict[str, Any] = {
+            "memory": watch,
+            "on_tokens": self._on_tokens,
+            "ranks": self._ranks,
+            "sync": self._sync,
+            "guard": None if nonfinite is None else nonfinite.guard,
+        }
+        if not self._turns:
+            return TrainStep(self.state, self.engine, spec, forward=self._forward, **settings)
+        model = self.state.model
+        return AlternatingStep(
+            self.state,
+            self._turns,
+            lambda turn: TrainStep(
+                self.state,
+                self.engine,
+                spec,
+                forward=getattr(model, turn.forward),
+                loss=getattr(model, turn.loss),
+                optimizers=[turn.optimizer],
+                **settings,
+            ),
+        )
+
+    def _save_once(self) -> str | None:
+        """Save this moment unless it is saved already; where an evaluation waits, save that too."""
+        state, saver = self.state, self._saver
+        assert saver is not None
+        saver.wait()
+        there = state.timestamp.state_dict() in saver.all_saved_checkpoints_to_timestamp.values()
+        if there and saver.saved_checkpoints and not state.pending_evaluations:
+            path: str | None = saver.saved_checkpoints[-1]
+        else:
+            path = saver.save(state, self.logger)
+        saver.wait()
+        return path
+
+    def _finish_saving(self) -> None:
+        """Let a checkpoint that is being written come to its end, after an error elsewhere."""
+        if self._saver is not None:
+            try:
+                self._saver.wait()
+            except Exception:
+                log.exception("a checkpoint could not be written")
+
+    def _rewind(self) -> str | None:
+        """Put weights and optimizers of the newest checkpoint back; returns its name."""
+        state, saver = self.state, self._saver
+        if saver is not None:
+            saver.wait()
+        saved = [] if saver is None else saver.saved_checkpoints
+        path = saved[-1] if saved else state.load_path
+        if path is None:
+            return None
+        restore_training(state, path, self.logger)
+        return path
 
     def _restate_data(self, subset_num_batches: int | None) -> None:
         """Apply what a call of ``fit`` says about data that is there already."""
@@ -580,11 +755,7 @@ class Trainer:
         if subset_num_batches is not None:
             check_subset(subset_num_batches, "train_subset_num_batches")
             state.dataloader_len = subset_num_batches
-        state.device_train_microbatch_size = check_microbatch_size(
-            self._microbatch_size,
-            getattr(data.loader, "batch_size", None),
-            "device_train_microbatch_size",
-        )
+        self._set_microbatch_size(getattr(data.loader, "batch_size", None))
 
     def _set_duration(self, duration: int | str | Time[int] | None, ratio: float) -> None:
         state = self.state
@@ -611,7 +782,7 @@ class Trainer:
         state = self.state
         total = state.max_duration
         assert total is not None
-        if state.timestamp.count(total.unit) < total.value:
+        if state.timestamp.count(total.unit) < total.value or state.pending_evaluations:
             return False
         if self._resumption is not None:
             log.warning(
@@ -636,7 +807,7 @@ class Trainer:
         validate_precision(precision, self._device)
         assemble.say_slow_precision(precision, self._device)
         self.state.precision = precision
-        self.state.scaler = assemble.make_scaler(precision, self._device, self.state.optimizers)
+        self.state.scaler = assemble.make_scaler(precision, self._device)
 
     def _take_random_state(self) -> Callable[[], None] | None:
         """The random streams of the checkpoint, to be restored once, as the last thing."""

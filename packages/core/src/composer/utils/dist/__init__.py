@@ -14,6 +14,7 @@ from composer.utils.dist.collectives import (
     barrier,
     broadcast,
     broadcast_object_list,
+    sum_over_ranks,
 )
 from composer.utils.dist.sampler import get_sampler
 from composer.utils.dist.setup import initialize_dist
@@ -57,5 +58,6 @@ __all__ = [
     "is_initialized",
     "local_rank_zero_download_and_wait",
     "run_local_rank_zero_first",
+    "sum_over_ranks",
     "write_signal_file",
 ]

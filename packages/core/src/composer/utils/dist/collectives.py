@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_object_list",
+    "sum_over_ranks",
 ]
 
 TObj = TypeVar("TObj")
@@ -103,9 +105,7 @@ def all_reduce(
         torch_dist.all_reduce(tensor, op=getattr(torch_dist.ReduceOp, name), group=group)
 
 
-def broadcast(
-    tensor: torch.Tensor, src: int, group: torch_dist.ProcessGroup | None = None
-) -> None:
+def broadcast(tensor: torch.Tensor, src: int, group: torch_dist.ProcessGroup | None = None) -> None:
     """Copy a tensor from one rank to all, in place.
 
     Args:
@@ -217,3 +217,27 @@ def any_rank(flag: bool, group: torch_dist.ProcessGroup | None = None) -> bool:
     answer = torch.tensor([int(bool(flag))], dtype=torch.int32, device=_device_for(group))
     torch_dist.all_reduce(answer, op=torch_dist.ReduceOp.MAX, group=group)
     return bool(answer.item())
+
+
+def sum_over_ranks(values: Sequence[float]) -> list[float]:
+    """Add numbers over all ranks, in one exchange.
+
+    Args:
+        values: As many on every rank.
+
+    Returns:
+        The sums, exact for whole numbers below 2**53.
+
+    Raises:
+        RuntimeError: If there are several ranks and no process group.
+
+    Example:
+        >>> sum_over_ranks([1, 2.5])
+        [1.0, 2.5]
+    """
+    if not _has_peers():
+        return [float(value) for value in values]
+    sums = torch.tensor(values, dtype=torch.float64, device=_device_for(None))
+    torch_dist.all_reduce(sums)
+    totals: list[float] = sums.tolist()
+    return totals

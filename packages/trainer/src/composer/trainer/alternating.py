@@ -1,0 +1,175 @@
+"""Optimizers that take turns, each with a loss of its own: two networks trained against each other.
+
+An :class:`OptimizerStep` says which of the model's methods compute its outputs and its loss, how
+often it takes part, and by which schedules. In a batch the steps run one after the other, each as
+a whole batch of its own (forward, loss, backward, update, with all events), while the parameters
+of the others stand still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from composer.trainer.step import TrainStep
+
+if TYPE_CHECKING:
+    from composer.core.state import State
+
+__all__ = ["AlternatingStep", "OptimizerStep", "split_optimizers"]
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """One optimizer's turn in a batch.
+
+    Args:
+        optimizer: The optimizer, over a part of the model's parameters.
+        name: Under which its losses are logged: ``loss/train/<name>/total``.
+        forward: Name of the model's method that computes the outputs from a batch.
+        loss: Name of the model's method that computes the loss from outputs and batch.
+        every: Every how many batches it takes part.
+        schedulers: Its learning rate schedules, as the trainer takes them.
+
+    Raises:
+        TypeError: If ``optimizer`` is no optimizer.
+        ValueError: If ``every`` is not a positive whole number, or the name is empty.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(1))
+        >>> critic = torch.optim.SGD([weight], lr=0.1)
+        >>> OptimizerStep(critic, name="critic", loss="critic_loss", every=2).every
+        2
+    """
+
+    optimizer: torch.optim.Optimizer
+    name: str
+    forward: str = "forward"
+    loss: str = "loss"
+    every: int = 1
+    schedulers: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {self.optimizer!r}")
+        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"every must be a positive whole number, not {self.every!r}")
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"name must be a non-empty string, not {self.name!r}")
+
+    def check(self, model: torch.nn.Module) -> None:
+        """Refuse methods that the model does not have.
+
+        Args:
+            model: The model.
+
+        Raises:
+            ValueError: If one is missing.
+
+        Example:
+            >>> model = torch.nn.Linear(1, 1)
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> OptimizerStep(optimizer, name="a", loss="forward").check(model)
+        """
+        for argument, method in (("forward", self.forward), ("loss", self.loss)):
+            if not callable(getattr(model, method, None)):
+                raise ValueError(
+                    f"the OptimizerStep {self.name!r} has {argument}={method!r}, but "
+                    f"{type(model).__name__} has no method of that name"
+                )
+
+
+def split_optimizers(given: Sequence[Any]) -> tuple[list[Any], list[OptimizerStep]]:
+    """Tell optimizers that step together from those that take turns.
+
+    Args:
+        given: Optimizers or optimizer steps.
+
+    Returns:
+        The optimizers, and the steps if they take turns.
+
+    Raises:
+        TypeError: If both kinds are mixed.
+        ValueError: If two steps have one name.
+
+    Example:
+        >>> split_optimizers([])
+        ([], [])
+    """
+    steps = [item for item in given if isinstance(item, OptimizerStep)]
+    if not steps:
+        return list(given), []
+    if len(steps) < len(given):
+        raise TypeError(
+            "optimizers mixes OptimizerStep with plain optimizers; wrap each one as "
+            "`OptimizerStep(optimizer, name=...)`, or none"
+        )
+    names = [step.name for step in steps]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the names of the optimizer steps must differ: {names}")
+    return [step.optimizer for step in steps], steps
+
+
+class AlternatingStep:
+    """Trains on one batch with several optimizers in turn.
+
+    Args:
+        state: The state of the run.
+        steps: Whose turn it is, in this order.
+        make: Makes the training step of one of them.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        steps: Sequence[OptimizerStep],
+        make: Callable[[OptimizerStep], TrainStep],
+    ) -> None:
+        self._state = state
+        self._turns = [(step, make(step)) for step in steps]
+
+    def run(self, num_samples: int | float) -> dict[str, torch.Tensor]:
+        """Train on the state's batch.
+
+        Args:
+            num_samples: Its number of samples on this rank.
+
+        Returns:
+            ``<name>/<loss>`` to value, and ``total``: the sum of all turns' totals.
+        """
+        state = self._state
+        batch = int(state.timestamp.batch)
+        losses: dict[str, torch.Tensor] = {}
+        totals: list[torch.Tensor] = []
+        applied = []
+        for step, turn in self._turns:
+            due = batch % step.every == 0
+            if due:
+                with self._others_stand_still(step):
+                    found = turn.run(num_samples)
+                due = state.step_applied
+                losses.update({f"{step.name}/{name}": value for name, value in found.items()})
+                totals.append(found["total"])
+            applied.append(due)
+        state.optimizers_applied = applied
+        state.step_applied = any(applied) or not totals
+        if totals:
+            losses["total"] = torch.stack(totals).sum()
+        return losses
+
+    @contextmanager
+    def _others_stand_still(self, step: OptimizerStep) -> Iterator[None]:
+        """Spare the gradients of what this turn does not update."""
+        own = {id(p) for group in step.optimizer.param_groups for p in group["params"]}
+        others = [p for p in self._state.model.parameters() if id(p) not in own and p.requires_grad]
+        for parameter in others:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in others:
+                parameter.requires_grad_(True)

@@ -1,0 +1,202 @@
+"""What to do about a loss that is infinite or not a number: look, agree, and keep the model clean.
+
+Looking costs a synchronisation with the device at every batch, so nobody pays for it unasked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from composer.utils import dist
+from composer.utils.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from composer.core.state import State
+
+__all__ = ["POLICIES", "LossGuard", "NonFiniteLossError", "NonFinitePolicy", "check_policy"]
+
+log = logging.getLogger(__name__)
+
+#: What can be done about a loss that is not finite.
+POLICIES = ("stop", "skip", "rewind")
+# When going on does not help: the weights themselves are spoiled, or all the data.
+_MOST_REWINDS = 3
+_MOST_IN_A_ROW = 20
+
+
+class NonFiniteLossError(ArithmeticError):
+    """A batch's loss is infinite or not a number, and nothing was updated with it.
+
+    Args:
+        message: What is said.
+        losses: The batch's losses by name.
+
+    Attributes:
+        losses: The batch's losses by name.
+
+    Example:
+        >>> NonFiniteLossError("the loss is nan").losses
+        {}
+    """
+
+    losses: dict[str, torch.Tensor]
+
+    def __init__(self, message: str, losses: Mapping[str, torch.Tensor] | None = None) -> None:
+        super().__init__(message)
+        self.losses = dict(losses or {})
+
+
+def check_policy(policy: str | None, *, strict: bool) -> str | None:
+    """Turn what a user asked for into a policy.
+
+    Args:
+        policy: One of ``POLICIES``, or ``None``.
+        strict: Whether the run is in strict mode, in which ``None`` means ``"stop"``.
+
+    Returns:
+        The policy, or ``None`` for not looking.
+
+    Raises:
+        ValueError: If there is no such policy.
+
+    Example:
+        >>> check_policy(None, strict=True)
+        'stop'
+    """
+    if policy is None:
+        return "stop" if strict else None
+    if policy not in POLICIES:
+        raise ValueError(
+            f"on_nonfinite_loss={policy!r} is unknown; known: {list(POLICIES)}, or None for not "
+            f"looking.{did_you_mean(str(policy), POLICIES)}"
+        )
+    return policy
+
+
+class LossGuard:
+    """Looks at each batch's loss before it becomes an update.
+
+    Args:
+        state: The state of the run.
+
+    Example:
+        >>> LossGuard(None).check({"total": torch.tensor(1.0)})
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def remember(self) -> None:
+        """Keep the model's buffers as they are, since a forward pass may spoil them."""
+        buffers = list(self._state.model.buffers())
+        if [id(buffer) for buffer, _ in self._buffers] != [id(buffer) for buffer in buffers]:
+            self._buffers = [(buffer, buffer.clone()) for buffer in buffers]
+            return
+        with torch.no_grad():
+            for buffer, kept in self._buffers:
+                kept.copy_(buffer)
+
+    def put_back(self) -> None:
+        """Undo what a forward pass did to the model's buffers, and drop its gradients."""
+        with torch.no_grad():
+            for buffer, kept in self._buffers:
+                buffer.copy_(kept)
+        for optimizer in self._state.optimizers:
+            optimizer.zero_grad()
+
+    def check(self, losses: Mapping[str, torch.Tensor]) -> None:
+        """Raise if a loss is not finite on any rank.
+
+        Args:
+            losses: The batch's losses, 0-d tensors; ``total`` is looked at.
+
+        Raises:
+            NonFiniteLossError: If it is not.
+        """
+        loss = losses["total"]
+        finite = bool(torch.isfinite(loss))
+        if dist.any_rank(not finite):
+            state = self._state
+            raise NonFiniteLossError(
+                f"the loss of batch {int(state.timestamp.batch)} (batch "
+                f"{int(state.timestamp.batch_in_epoch)} of epoch {int(state.timestamp.epoch)}) is "
+                f"{float(loss)}{'' if not finite else ' here and not finite on another rank'}; the "
+                f"model was not updated with it. Look at that batch and at the learning rate, or "
+                f"set on_nonfinite_loss='skip' or 'rewind' to go on",
+                losses,
+            )
+
+
+class NonFinitePolicy:
+    """Decides how a run goes on after a loss that is not finite.
+
+    Args:
+        policy: One of ``POLICIES``.
+        state: The state of the run.
+        rewind: Puts the weights and optimizer state of the newest checkpoint back and returns its
+            name, or ``None`` if there is none.
+    """
+
+    guard: LossGuard
+
+    def __init__(self, policy: str, state: State, rewind: Callable[[], str | None]) -> None:
+        self.guard = LossGuard(state)
+        self._policy = policy
+        self._state = state
+        self._rewind = rewind
+        self._rewound: tuple[str, int] | None = None
+        self._row = (-1, 0)
+
+    def before_batch(self) -> None:
+        """Keep what a batch might spoil."""
+        if self._policy != "stop":
+            self.guard.remember()
+
+    def handle(self, error: NonFiniteLossError) -> None:
+        """Go on after a batch, or do not; the batch is passed over by clock and data alike.
+
+        Args:
+            error: What was found.
+
+        Raises:
+            NonFiniteLossError: If the run is to stop, or there is nothing to go back to.
+        """
+        if self._policy == "stop":
+            raise error
+        state = self._state
+        self.guard.put_back()
+        state.step_applied = False
+        batch = int(state.timestamp.batch)
+        in_a_row = self._row[1] + 1 if self._row[0] == batch - 1 else 1
+        self._row = (batch, in_a_row)
+        if in_a_row > (_MOST_IN_A_ROW if self._policy == "skip" else _MOST_REWINDS):
+            raise NonFiniteLossError(
+                f"{error}. It is the last of {in_a_row} such batches in a row, so "
+                f"on_nonfinite_loss={self._policy!r} does not help"
+            ) from error
+        if self._policy == "skip":
+            log.warning("batch %d was skipped: its loss is not finite", batch)
+            return
+        name = self._rewind()
+        if name is None:
+            raise NonFiniteLossError(
+                f"{error}. on_nonfinite_loss='rewind' found no checkpoint to go back to; save "
+                f"earlier (save_interval), or use 'skip'"
+            ) from error
+        times = self._rewound[1] + 1 if self._rewound and self._rewound[0] == name else 1
+        if times > _MOST_REWINDS:
+            raise NonFiniteLossError(
+                f"{error}. The run went back to {name} {_MOST_REWINDS} times already"
+            ) from error
+        self._rewound = (name, times)
+        log.warning(
+            "the loss of batch %d is not finite: weights and optimizer state are those of %s "
+            "again, and training goes on behind that batch",
+            batch,
+            name,
+        )

@@ -1,0 +1,274 @@
+"""A run that is asked to end saves once, says how to go on, and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from composer.core.callback import Callback
+from composer.core.logger import Logger
+from composer.core.state import State
+from composer.loggers import InMemoryLogger
+from composer.trainer import Trainer, TrainingInterrupted
+from composer.trainer.interruption import EXIT_CODES, Interruption
+from composer_testing.tiny import IdRecorder, TinyModel, loader
+
+
+class Ask(Callback):
+    """Sends this process a signal at one event of one batch."""
+
+    def __init__(self, event: str, batch: int, number: int = signal.SIGTERM, times: int = 1):
+        self.event, self.batch, self.number, self.times = event, batch, number, times
+
+    def run_event(self, event: Any, state: State, logger: Logger) -> None:
+        if event.value == self.event and int(state.timestamp.batch) == self.batch and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), self.number)
+
+
+class Events(Callback):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def run_event(self, event: Any, state: State, logger: Logger) -> None:
+        if event.value in ("eval_end", "batch_checkpoint", "epoch_checkpoint"):
+            self.seen.append(f"{event.value} {int(state.timestamp.batch)}")
+
+
+def metric() -> Any:
+    from composer.metrics import MulticlassAccuracy
+
+    return MulticlassAccuracy(3)
+
+
+def run(folder: Path, *callbacks: Callback, **settings: Any) -> tuple[Trainer, InMemoryLogger]:
+    torch.manual_seed(5)
+    model = TinyModel(dropout=0.4, metric=metric)
+    memory = InMemoryLogger()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=loader(24, 4),
+        eval_dataloader=loader(12, 4, shuffle=False),
+        max_duration="3ep",
+        optimizers=torch.optim.AdamW(model.parameters(), lr=0.05),
+        callbacks=list(callbacks),
+        loggers=memory,
+        run_name="run",
+        save_folder=str(folder),
+        save_interval="100ba",
+        autoresume=True,
+        progress_bar=False,
+        seed=3,
+        **settings,
+    )
+    return trainer, memory
+
+
+def series(memory: InMemoryLogger) -> dict[str, list[Any]]:
+    """What was logged, by name: pairs of batch and value."""
+    return {
+        name: [(int(timestamp.batch), float(value)) for timestamp, value in values]
+        for name, values in memory.data.items()
+    }
+
+
+MOMENTS = {
+    "in a batch": ("after_forward", 4),
+    "at an epoch's last batch": ("before_backward", 5),
+    "in an evaluation": ("eval_batch_start", 6),
+    "in the last evaluation": ("eval_batch_end", 18),
+    "at a checkpoint": ("batch_checkpoint", 7),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_interrupted_run_continues_exactly(
+    tmp_path: Path, moment: str, asynchronous: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    straight_ids, straight_events = IdRecorder(), Events()
+    straight, straight_log = run(tmp_path / "straight", straight_ids, straight_events)
+    straight.fit()
+    straight.close()
+
+    ids, events = IdRecorder(), Events()
+    first, first_log = run(
+        tmp_path / "cut", ids, events, Ask(*MOMENTS[moment]), save_async=asynchronous
+    )
+    with pytest.raises(TrainingInterrupted) as caught, caplog.at_level("WARNING", "composer"):
+        first.fit()
+    first.close()
+    assert caught.value.code == 143
+    assert caught.value.reason == "SIGTERM"
+    saved = caught.value.checkpoint
+    assert saved is not None
+    assert f"it can be continued from {saved}" in caplog.text
+    assert first.saved_checkpoints == [saved]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+    second, second_log = run(tmp_path / "cut", ids, events)
+    second.fit()
+    second.close()
+    assert ids.ids == straight_ids.ids
+    assert ids.losses == straight_ids.losses
+    for name, value in straight.state.model.state_dict().items():
+        assert torch.equal(value, second.state.model.state_dict()[name]), name
+    # Evaluations that were begun are done again, each batch's checkpoint event fires once more at
+    # most, and what was logged is what the straight run logged.
+    assert [e for e in dict.fromkeys(events.seen) if e.startswith("eval")] == [
+        e for e in straight_events.seen if e.startswith("eval")
+    ]
+    logged, parts = series(straight_log), (series(first_log), series(second_log))
+    for name in ("loss/train/total", "metrics/eval/Metric"):
+        assert parts[0].get(name, []) + parts[1].get(name, []) == logged[name], name
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGUSR1"])
+def test_other_signals_have_codes_of_their_own(tmp_path: Path, name: str) -> None:
+    trainer, _ = run(tmp_path, Ask("batch_start", 2, getattr(signal, name)))
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    trainer.close()
+    assert (caught.value.code, caught.value.reason) == (EXIT_CODES[name], name)
+    assert int(trainer.state.timestamp.batch) == 3
+
+
+def test_a_signal_before_the_first_batch_saves_nothing(tmp_path: Path) -> None:
+    trainer, _ = run(tmp_path, Ask("fit_start", 0))
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    trainer.close()
+    assert caught.value.checkpoint is None
+    assert trainer.saved_checkpoints == []
+    assert int(trainer.state.timestamp.batch) == 0
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    class Twice(Callback):
+        def after_forward(self, state: State, logger: Logger) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    trainer, _ = run(tmp_path, Twice())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    trainer.close()
+    assert int(trainer.state.timestamp.batch) == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_of_others_are_called_and_put_back(tmp_path: Path) -> None:
+    heard: list[int] = []
+
+    def mine(number: int, frame: Any) -> None:
+        heard.append(number)
+
+    before = signal.signal(signal.SIGUSR1, mine)
+    try:
+        trainer, _ = run(tmp_path, Ask("batch_start", 2, signal.SIGUSR1))
+        with pytest.raises(TrainingInterrupted):
+            trainer.fit()
+        trainer.close()
+        assert heard == [signal.SIGUSR1]
+        assert signal.getsignal(signal.SIGUSR1) is mine
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    trainer, _ = run(tmp_path)
+    thread = threading.Thread(target=trainer.fit)
+    thread.start()
+    thread.join(60)
+    trainer.close()
+    assert int(trainer.state.timestamp.batch) == 18
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_time_limit_counts_from_the_start() -> None:
+    now = [100.0]
+    interruption = Interruption(5.0, clock=lambda: now[0])
+    assert not interruption.asked
+    now[0] = 104.9
+    assert not interruption.asked
+    now[0] = 105.0
+    assert interruption.asked
+    assert EXIT_CODES[interruption.reason] == 75
+
+
+def test_a_time_limit_ends_the_run(tmp_path: Path) -> None:
+    trainer, _ = run(tmp_path, max_wall_clock="1h")
+
+    class Clock(Callback):
+        def batch_start(self, state: State, logger: Logger) -> None:
+            if int(state.timestamp.batch) == 3:
+                trainer._interruption._deadline = 0.0
+
+    trainer.state.callbacks.append(Clock())
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    trainer.close()
+    assert (caught.value.code, int(trainer.state.timestamp.batch)) == (75, 4)
+    assert caught.value.checkpoint is not None
+
+
+def test_without_a_folder_the_run_ends_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = TinyModel()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=loader(),
+        max_duration="1ep",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        callbacks=Ask("batch_start", 1),
+        progress_bar=False,
+    )
+    with pytest.raises(TrainingInterrupted), caplog.at_level("WARNING", "composer"):
+        trainer.fit()
+    trainer.close()
+    assert "nothing is saved, since there is no save_folder" in caplog.text
+
+
+SCRIPT = """
+import sys, time, torch
+from composer import Trainer
+from composer_testing.tiny import TinyModel, loader
+model = TinyModel()
+trainer = Trainer(model=model, train_dataloader=loader(24, 4), max_duration="100000ba",
+    optimizers=torch.optim.SGD(model.parameters(), lr=0.1), save_folder=sys.argv[1],
+    save_interval="10000000ba", progress_bar=False, seed=1)
+from composer.core.callback import Callback
+class Said(Callback):
+    def batch_end(self, state, logger):
+        if int(state.timestamp.batch) == 5:
+            print("training", flush=True)
+trainer.state.callbacks.append(Said())
+trainer.fit()
+"""
+
+
+@pytest.mark.slow
+def test_the_process_ends_with_the_code(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "Traceback" not in told
+    saved = list(tmp_path.glob("ep*.pt"))
+    assert len(saved) == 1
+    assert torch.load(saved[0], weights_only=True)["state"]["timestamp"]["batch"] > 5

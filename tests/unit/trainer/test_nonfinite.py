@@ -1,0 +1,194 @@
+"""A loss that is not finite: stop, skip, or go back, and in each case a clean model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from composer.core.callback import Callback
+from composer.core.logger import Logger
+from composer.core.state import State
+from composer.trainer import NonFiniteLossError, Trainer
+from composer_testing.tiny import TinyModel
+
+
+class Normed(TinyModel):
+    """With statistics that a bad batch would spoil for good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.linear(self.norm(batch[0]))
+
+
+def batches(bad: tuple[int, ...], count: int = 8) -> list[Any]:
+    generator = torch.Generator().manual_seed(2)
+    found = []
+    for i in range(count):
+        x = torch.randn(6, 4, generator=generator)
+        y = torch.randint(0, 3, (6,), generator=generator)
+        if i in bad:
+            x[3, 1] = float("nan")
+        found.append((x, y))
+    return found
+
+
+class Watch(Callback):
+    def __init__(self) -> None:
+        self.weights: list[torch.Tensor] = []
+        self.rates: list[float] = []
+
+    def batch_start(self, state: State, logger: Logger) -> None:
+        self.rates.append(state.optimizers[0].param_groups[0]["lr"])
+
+    def batch_end(self, state: State, logger: Logger) -> None:
+        self.weights.append(state.model.linear.weight.detach().clone())  # type: ignore[union-attr]
+
+
+def train(bad: tuple[int, ...], **settings: Any) -> tuple[Trainer, Watch]:
+    torch.manual_seed(1)
+    model, watch = Normed(), Watch()
+    settings.setdefault("train_dataloader", batches(bad))
+    trainer = Trainer(
+        model=model,
+        max_duration="1ep",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        callbacks=watch,
+        progress_bar=False,
+        seed=1,
+        **settings,
+    )
+    try:
+        trainer.fit()
+    finally:
+        trainer.close()
+    return trainer, watch
+
+
+def test_nobody_looks_unasked() -> None:
+    trainer, _ = train((3,))
+    assert torch.isnan(trainer.state.model.linear.weight).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("settings", [{"on_nonfinite_loss": "stop"}, {"strict_mode": True}])
+def test_stop_names_the_batch_and_updates_nothing(settings: dict[str, Any]) -> None:
+    with pytest.raises(NonFiniteLossError, match=r"loss of batch 3 \(batch 3 of epoch 0\) is nan"):
+        train((3,), **settings)
+
+
+def test_skip_equals_a_run_without_the_batch() -> None:
+    from composer.optim import LinearScheduler
+
+    kept = [b for i, b in enumerate(batches(())) if i not in (2, 5)]
+    schedule = {"schedulers": LinearScheduler(alpha_f=0.5, t_max="6ba")}
+    clean, clean_watch = train((), train_dataloader=kept, **schedule)
+    skipped, watch = train((2, 5), on_nonfinite_loss="skip", **schedule)
+    for name, value in clean.state.model.state_dict().items():
+        assert torch.equal(value, skipped.state.model.state_dict()[name]), name
+    # The clock counts the data, the schedule the updates.
+    assert int(skipped.state.timestamp.batch) == 8
+    assert skipped.state.num_skipped_steps == 2
+    assert [r for i, r in enumerate(watch.rates) if i not in (2, 5)] == clean_watch.rates
+
+
+def test_skip_goes_on_with_microbatches_and_metrics() -> None:
+    trainer, _ = train((2,), on_nonfinite_loss="skip", device_train_microbatch_size=2)
+    for value in trainer.state.model.state_dict().values():
+        assert torch.isfinite(value).all()
+    assert trainer.state.num_skipped_steps == 1
+
+
+def test_a_skipped_batch_still_reports_its_loss() -> None:
+    seen: list[float] = []
+
+    class Losses(Callback):
+        def batch_end(self, state: State, logger: Logger) -> None:
+            seen.append(state.total_loss_dict["loss/train/total"])
+
+    model = Normed()
+    trainer = Trainer(
+        model=model, train_dataloader=batches((1,)), max_duration="3ba", progress_bar=False,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1), callbacks=Losses(),
+        on_nonfinite_loss="skip",
+    )  # fmt: skip
+    trainer.fit()
+    trainer.close()
+    assert [value == value for value in seen] == [True, False, True]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_rewind_goes_back_to_the_checkpoint_and_jumps_over_the_data(
+    tmp_path: Path, asynchronous: bool
+) -> None:
+    """Saved after 2 batches, bad at index 4: weights of batch 2, then batches 5 to 7."""
+    trainer, watch = train(
+        (4,),
+        on_nonfinite_loss="rewind",
+        save_folder=str(tmp_path),
+        save_interval="2ba",
+        save_filename="ba{batch}.pt",
+        save_num_checkpoints_to_keep=-1,
+        save_async=asynchronous,
+    )
+    # The checkpoint of batch 4 holds the weights after four batches, and is the newest.
+    assert torch.equal(watch.weights[4], watch.weights[3])
+    data = batches(())
+    clean, _ = train((), train_dataloader=data[:4] + data[5:])
+    for name, value in clean.state.model.state_dict().items():
+        assert torch.equal(value, trainer.state.model.state_dict()[name]), name
+    assert int(trainer.state.timestamp.batch) == 8
+
+
+def test_rewind_from_between_checkpoints(tmp_path: Path) -> None:
+    trainer, watch = train(
+        (3,), on_nonfinite_loss="rewind", save_folder=str(tmp_path), save_interval="2ba"
+    )
+    assert torch.equal(watch.weights[3], watch.weights[1])
+    data = batches(())
+    clean, _ = train((), train_dataloader=data[:2] + data[4:])
+    for name, value in clean.state.model.state_dict().items():
+        assert torch.equal(value, trainer.state.model.state_dict()[name]), name
+
+
+def test_rewind_without_a_checkpoint_stops() -> None:
+    with pytest.raises(NonFiniteLossError, match="no checkpoint to go back to"):
+        train((3,), on_nonfinite_loss="rewind")
+
+
+def test_rewinding_ends_where_it_does_not_help(tmp_path: Path) -> None:
+    folder = {"save_folder": str(tmp_path), "save_overwrite": True}
+    with pytest.raises(NonFiniteLossError, match=r"batch 5 .*last of 4 such batches"):
+        train((2, 3, 4, 5), on_nonfinite_loss="rewind", save_interval="2ba", **folder)
+    odd = batches(tuple(range(3, 20, 2)), 20)
+    with pytest.raises(NonFiniteLossError, match=r"batch 9 .*went back to .* 3 times already"):
+        train((), train_dataloader=odd, on_nonfinite_loss="rewind", save_interval="2ba",
+              save_filename="always-the-same.pt", **folder)  # fmt: skip
+
+
+def test_skipping_ends_where_it_does_not_help() -> None:
+    data = batches(tuple(range(1, 40)), 40)
+    with pytest.raises(NonFiniteLossError, match=r"batch 21 .*last of 21 such batches"):
+        train((), train_dataloader=data, on_nonfinite_loss="skip")
+
+
+def test_a_run_that_skipped_continues_exactly(tmp_path: Path) -> None:
+    from composer.optim import LinearScheduler
+
+    schedule = {"schedulers": LinearScheduler(alpha_f=0.5, t_max="6ba")}
+    settings = {"on_nonfinite_loss": "skip", "save_folder": str(tmp_path), "save_interval": "4ba"}
+    straight, _ = train((2, 5), **settings, **schedule)
+    resumed, _ = train(
+        (2, 5),
+        on_nonfinite_loss="skip",
+        load_path=str(tmp_path / "ep0-ba4-rank0.pt"),
+        **schedule,
+    )
+    assert resumed.state.num_skipped_steps == 2
+    for name, value in straight.state.model.state_dict().items():
+        assert torch.equal(value, resumed.state.model.state_dict()[name]), name
