@@ -19,7 +19,7 @@ from composer.core.state import State
 from composer.loggers import InMemoryLogger
 from composer.trainer import NonFiniteLossError, OptimizerStep, Trainer, TrainingInterrupted
 from composer.utils import dist
-from composer_testing.tiny import IdDataset, TinyModel
+from composer_testing.tiny import IdDataset, TinyModel, TokenModel
 
 
 class Batches:
@@ -139,18 +139,6 @@ def test_the_update_is_that_of_the_global_batch(ranks: Any) -> None:
 # ---- tokens -----------------------------------------------------------------------------------
 
 
-class Tokens(ComposerModel):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(5, 5)
-
-    def forward(self, batch: Any) -> torch.Tensor:
-        return self.embedding(batch["input_ids"])
-
-    def loss(self, outputs: Any, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), batch["labels"].flatten())
-
-
 def token_batch(empty: bool) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 5, (4, 6), generator=generator)
@@ -163,7 +151,7 @@ def token_batch(empty: bool) -> dict[str, torch.Tensor]:
 
 def train_tokens(empty: bool, microbatch: int | None, many: bool) -> Any:
     torch.manual_seed(0)
-    model = Tokens().double()
+    model = TokenModel().double()
     batches: Any = [token_batch(empty)]
     if many:
         batches = Batches(batches, dist.get_global_rank(), 2, [2, 2])

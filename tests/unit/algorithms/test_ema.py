@@ -468,7 +468,7 @@ def test_resuming_without_goes_on_from_the_trained_weights(
 ) -> None:
     straight = train(None).fit()
     train(EMA(smoothing=0.7), tmp_path, max_duration="4ba").fit()
-    (path,) = tmp_path.glob("ep*-ba4-*")
+    (path,) = tmp_path.glob("ep*-ba4-*.pt")
     with pytest.warns(UserWarning, match="leaves EMA out and goes on from the weights"):
         resumed = train(EMA(smoothing=0.7) if listed else None, load_path=str(path), **how)
     resumed.fit()

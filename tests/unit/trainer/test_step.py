@@ -18,7 +18,7 @@ from composer.core.state import State
 from composer.devices import DeviceCPU
 from composer.trainer import Trainer
 from composer.trainer.step import reduce_loss
-from composer_testing.tiny import IdDataset, TinyModel, loader
+from composer_testing.tiny import IdDataset, TinyModel, TokenModel, loader
 
 
 def train(
@@ -74,20 +74,6 @@ def test_microbatches_do_not_change_the_update(size: int) -> None:
     for a, b in zip(model.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
     assert trainer.state.total_loss_dict["loss/train/total"] == pytest.approx(losses[-1], abs=1e-14)
-
-
-class TokenModel(TinyModel):
-    """Per-token loss with labels to ignore, as language models have it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(5, 5)
-
-    def forward(self, batch: Any) -> torch.Tensor:
-        return self.embedding(batch["input_ids"])
-
-    def loss(self, outputs: Any, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), batch["labels"].flatten())
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])

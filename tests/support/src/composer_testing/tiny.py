@@ -15,7 +15,15 @@ from composer.core.model import ComposerModel
 from composer.core.state import State
 from composer.devices import DeviceCPU
 
-__all__ = ["EventRecorder", "IdDataset", "IdRecorder", "TinyModel", "loader", "state_of"]
+__all__ = [
+    "EventRecorder",
+    "IdDataset",
+    "IdRecorder",
+    "TinyModel",
+    "TokenModel",
+    "loader",
+    "state_of",
+]
 
 
 class TinyModel(ComposerModel):
@@ -38,6 +46,21 @@ class TinyModel(ComposerModel):
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         metric.update(outputs, batch[1])
+
+
+class TokenModel(ComposerModel):
+    """A loss per token, with labels to ignore, as language models have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(5, 5)
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.embedding(batch["input_ids"])
+
+    def loss(self, outputs: Any, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        targets = batch["labels"].flatten()
+        return torch.nn.functional.cross_entropy(outputs.flatten(0, 1), targets)
 
 
 class IdDataset(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):

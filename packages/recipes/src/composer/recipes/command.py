@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import ClassVar
 
-__all__ = ["DEFAULT_RECIPE", "TrainCommand"]
+from composer.recipes.arguments import add_recipe_arguments, chosen_recipe
 
-DEFAULT_RECIPE = "fashion_mnist_resnet8"
+__all__ = ["TrainCommand"]
 
 
 class TrainCommand:
@@ -48,23 +48,8 @@ class TrainCommand:
             >>> args.recipe, args.overrides, args.folder
             ('r.yaml', ['seed=2'], 'out')
         """
-        # Otherwise options between RECIPE and KEY=VALUE end the list of words.
-        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
-        parser.add_argument(
-            "recipe",
-            nargs="?",
-            default=DEFAULT_RECIPE,
-            metavar="RECIPE",
-            help=f"name of an installed recipe or path of a YAML file (default: {DEFAULT_RECIPE})",
-        )
-        parser.add_argument(
-            "overrides",
-            nargs="*",
-            metavar="KEY=VALUE",
-            help="change a value of the recipe, such as trainer.max_duration=2ep",
-        )
+        add_recipe_arguments(parser)
         parser.add_argument("--list", action="store_true", help="list the installed recipes")
-        parser.add_argument("--seed", type=int, help="seed, instead of the recipe's")
         parser.add_argument(
             "--folder", default="runs", help="where the folder of the run is made (default: runs)"
         )
@@ -85,18 +70,11 @@ class TrainCommand:
             2
         """
         from composer.recipes.config import RecipeError
-        from composer.recipes.resolve import find_recipe
 
         if args.list:
             return _list_recipes()
-        name, overrides = args.recipe, list(args.overrides)
-        if "=" in name:
-            # composer train KEY=VALUE: the default recipe with a change
-            name, overrides = DEFAULT_RECIPE, [name, *overrides]
         try:
-            if args.seed is not None:
-                overrides.append(f"seed={args.seed}")
-            recipe = find_recipe(name, overrides=overrides)
+            recipe = chosen_recipe(args)
             from composer.recipes.run import run_recipe
             from composer.utils import dist
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.core.callback import Callback
+from composer.recipes.arguments import add_recipe_arguments, chosen_recipe
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -121,15 +122,7 @@ class FindMicrobatchCommand:
             >>> parser.parse_args(["r.yaml"]).recipe
             'r.yaml'
         """
-        parser.add_argument(
-            "recipe", metavar="RECIPE", help="name of an installed recipe or path of a YAML file"
-        )
-        parser.add_argument(
-            "overrides",
-            nargs="*",
-            metavar="KEY=VALUE",
-            help="change a value of the recipe, such as train_data.batch_size=512",
-        )
+        add_recipe_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Search, and print what was found.
@@ -147,11 +140,10 @@ class FindMicrobatchCommand:
             2
         """
         from composer.recipes.config import RecipeError
-        from composer.recipes.resolve import find_recipe
         from composer.utils.oom import is_out_of_memory
 
         try:
-            recipe = find_recipe(args.recipe, overrides=args.overrides)
+            recipe = chosen_recipe(args)
             sizes, settled = find_microbatch(recipe)
         except RecipeError as error:
             print(f"composer find-microbatch: {error}", file=sys.stderr)

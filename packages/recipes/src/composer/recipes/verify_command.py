@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import ClassVar
 
-from composer.recipes.command import DEFAULT_RECIPE
+from composer.recipes.arguments import add_recipe_arguments, chosen_recipe
 
 __all__ = ["VerifyResumeCommand"]
 
@@ -45,21 +45,7 @@ class VerifyResumeCommand:
             >>> args.recipe, args.at, args.overrides
             ('r.yaml', '2ba', ['seed=2'])
         """
-        # Otherwise options between RECIPE and KEY=VALUE end the list of words.
-        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
-        parser.add_argument(
-            "recipe",
-            nargs="?",
-            default=DEFAULT_RECIPE,
-            metavar="RECIPE",
-            help=f"name of an installed recipe or path of a YAML file (default: {DEFAULT_RECIPE})",
-        )
-        parser.add_argument(
-            "overrides",
-            nargs="*",
-            metavar="KEY=VALUE",
-            help="change a value of the recipe, such as trainer.max_duration=2ep",
-        )
+        add_recipe_arguments(parser)
         parser.add_argument(
             "--at",
             default="3ba",
@@ -71,7 +57,6 @@ class VerifyResumeCommand:
             metavar="TIME",
             help="how far to train, such as 20ba (default: 5 batches beyond the last point)",
         )
-        parser.add_argument("--seed", type=int, help="seed, instead of the recipe's")
 
     def run(self, args: argparse.Namespace) -> int:
         """Verify, with a line for each step and each point.
@@ -89,13 +74,9 @@ class VerifyResumeCommand:
             2
         """
         from composer.recipes.config import RecipeError
-        from composer.recipes.resolve import find_recipe
 
-        name, overrides = args.recipe, list(args.overrides)
-        if "=" in name:
-            name, overrides = DEFAULT_RECIPE, [name, *overrides]
         try:
-            recipe = find_recipe(name, overrides=overrides)
+            recipe = chosen_recipe(args)
             from composer.recipes.verify import parse_points, verify_resume
 
             try:
@@ -108,7 +89,6 @@ class VerifyResumeCommand:
                 recipe,
                 points,
                 duration=duration,
-                seed=args.seed,
                 say=lambda line: print(line, file=sys.stderr, flush=True),
             )
         except RecipeError as error:

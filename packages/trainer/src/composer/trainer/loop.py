@@ -320,7 +320,8 @@ class TrainLoop:
             # Nothing of an evaluation is kept: it is whole or it is done again, by the run that
             # continues from here.
             self._stop()
-        self._state.pending_evaluations = {}
+        finally:
+            self._state.pending_evaluations = {}
 
     def _finish_evaluation(self) -> None:
         """Do the evaluation during which the run that is continued was asked to end."""
@@ -352,14 +353,15 @@ class TrainLoop:
         """Save once and end, because the run was asked to; every rank comes here together."""
         state, reason = self._state, self._interruption.reason
         saved = None if self._save is None else self._save()
+        where = "nothing is saved, since there is no save_folder"
+        if self._save is not None:
+            where = "rank zero saves it" if saved is None else f"it can be continued from {saved}"
         log.warning(
             "run %s ends at batch %d because of %s; %s",
             state.run_name,
             int(state.timestamp.batch),
             reason,
-            "nothing is saved, since there is no save_folder"
-            if saved is None
-            else f"it can be continued from {saved}",
+            where,
         )
         raise TrainingInterrupted(reason, saved)
 
