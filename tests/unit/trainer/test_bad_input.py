@@ -203,3 +203,12 @@ def test_a_closed_trainer_says_so() -> None:
     trainer.close()
     with pytest.raises(RuntimeError, match="closed"):
         trainer.fit()
+
+
+def test_a_metric_that_cannot_be_saved_is_told_at_once() -> None:
+    class Bare:
+        def to(self, device: Any) -> Bare:
+            return self
+
+    with pytest.raises(ValueError, match=r"'Metric' \(Bare\) has no `state_dict`"):
+        build(model=TinyModel(metric=Bare), save_metrics=True)

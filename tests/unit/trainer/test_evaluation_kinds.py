@@ -360,11 +360,11 @@ def test_intervals_of_every_unit(
     assert seen.at("eval") == at
 
 
-def test_a_set_smaller_than_the_subset_is_evaluated_whole_and_it_is_said() -> None:
+def test_a_set_smaller_than_the_subset_is_evaluated_whole() -> None:
+    """The number says at most how many, so there is nothing to warn about."""
     seen = Seen()
     t = trainer(eval_dataloader=loader(7, 4), eval_subset_num_batches=3, callbacks=seen)
-    with pytest.warns(UserWarning, match="'eval' holds 2 batches; .*=3 asks for more"):
-        t.eval()
+    t.eval()
     t.close()
     assert seen.sets == [("eval", 0, 2, 7)]
 
@@ -389,8 +389,9 @@ def test_sets_may_share_one_loader(data: str) -> None:
 
 @pytest.mark.parametrize("sampler", [False, True])
 def test_evaluating_on_the_training_loader_takes_nothing_from_training(sampler: bool) -> None:
-    def run(**settings: Any) -> list[list[int]]:
+    def run(**settings: Any) -> tuple[list[list[int]], list[float]]:
         ids = IdRecorder()
+        torch.manual_seed(0)
         data = IdDataset(24)
         shared = DataLoader(
             data, batch_size=4, shuffle=not sampler,
@@ -398,10 +399,11 @@ def test_evaluating_on_the_training_loader_takes_nothing_from_training(sampler: 
         )  # fmt: skip
         if settings:
             settings["eval_dataloader"] = shared
-        t = trainer(train_dataloader=shared, max_duration="2ep", callbacks=ids, **settings)
+        model = TinyModel(dropout=0.5)
+        t = trainer(model, train_dataloader=shared, max_duration="2ep", callbacks=ids, **settings)
         t.fit()
         t.close()
-        return ids.ids
+        return ids.ids, ids.losses
 
     assert run(eval_interval="1ba") == run()
 
@@ -572,6 +574,27 @@ def test_metrics_that_give_a_dictionary_are_logged_number_by_number(tmp_path: Pa
     assert rest["metrics/train/Metric/a"] == [4.0] * 3
     assert rest["metrics/eval/Metric/a"] == [7.0] * 2
     assert t.state.eval_metric_values["eval/Metric"]["a"] == 7.0
+
+
+def test_stoppers_take_one_number_of_a_dictionary_by_its_logged_name() -> None:
+    from composer.callbacks import EarlyStopper
+
+    def fit(monitor: str) -> int:
+        stopper = EarlyStopper(monitor, "eval", comp="greater", patience=1)
+        t = trainer(
+            TinyModel(metric=Detection),
+            eval_dataloader=loader(7, 4),
+            max_duration="5ep",
+            callbacks=stopper,
+        )
+        t.fit()
+        t.close()
+        return int(t.state.timestamp.epoch)
+
+    assert fit("Metric/a") == fit("Metric/b/1") == 3  # it never gets better
+    for bad in ("Metric", "Metric/c"):
+        with pytest.raises(ValueError, match=r"Metric/a.*Metric/b/0.*Metric/b/1"):
+            fit(bad)
 
 
 # ---- precision -----------------------------------------------------------------------------------

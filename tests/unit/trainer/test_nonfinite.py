@@ -192,3 +192,14 @@ def test_a_run_that_skipped_continues_exactly(tmp_path: Path) -> None:
     assert resumed.state.num_skipped_steps == 2
     for name, value in straight.state.model.state_dict().items():
         assert torch.equal(value, resumed.state.model.state_dict()[name]), name
+
+
+def test_skipped_batches_are_logged() -> None:
+    from composer.loggers import InMemoryLogger
+
+    memory = InMemoryLogger()
+    train((2, 5), on_nonfinite_loss="skip", loggers=memory)
+    logged = memory.data["trainer/num_skipped_steps"]
+    assert [(int(timestamp.batch), value) for timestamp, value in logged] == [
+        (2, 1), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2),
+    ]  # fmt: skip

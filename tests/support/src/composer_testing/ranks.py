@@ -99,6 +99,7 @@ def _read(folder: str, rank: int, what: str) -> str:
 
 def _serve() -> None:
     import torch
+    import torch._dynamo  # which making an optimizer imports, and that takes seconds
     import torch.distributed
     import torch.nn.parallel
     import torch.optim

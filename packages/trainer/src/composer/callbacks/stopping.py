@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from composer.core.callback import Callback
+from composer.utils.iteration import flatten_values
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class MetricStopper(Callback):
     others it may go on.
 
     Args:
-        monitor: The metric's name.
+        monitor: The metric's name; of one that gives several values, with theirs: ``mAP/small``.
         dataloader_label: The label of the evaluator, or of the train dataloader.
         comp: Which way is better. If it is not given, what the metric itself declares
             (``higher_is_better``) counts, then its name; if neither tells, greater is taken to be
@@ -204,7 +205,7 @@ class MetricStopper(Callback):
             >>> MetricStopper("MulticlassAccuracy", "eval").fit_start(state, None)
         """
         del logger
-        metric = self._find(self._metrics(state))
+        _, metric = self._find(self._metrics(state))
         value, resumed = self._stopped_at, self._resumed
         # Only a run that was loaded stays stopped: in the process that stopped it, the next call of
         # `fit` is the user's wish to go on.
@@ -324,26 +325,30 @@ class MetricStopper(Callback):
             f"{', '.join(known)}.{did_you_mean(self.dataloader_label, known)}"
         )
 
-    def _find(self, metrics: Mapping[str, Any] | None) -> Any:
+    def _find(self, metrics: Mapping[str, Any] | None) -> tuple[str, Any]:
         metrics = metrics or {}
-        if self.monitor not in metrics:
-            known = ", ".join(metrics) or "none"
-            raise ValueError(
-                f"{type(self).__name__} monitors {self.monitor!r} of {self.dataloader_label!r}, "
-                f"whose metrics are: {known}.{did_you_mean(self.monitor, metrics)}"
-            )
-        return metrics[self.monitor]
+        # A metric of several values has them under its own name and theirs: `mAP/small`.
+        for name, metric in metrics.items():
+            if self.monitor == name or self.monitor.startswith(f"{name}/"):
+                return name, metric
+        known = ", ".join(metrics) or "none"
+        raise ValueError(
+            f"{type(self).__name__} monitors {self.monitor!r} of {self.dataloader_label!r}, "
+            f"whose metrics are: {known}.{did_you_mean(self.monitor, metrics)}"
+        )
 
     def _look(self, metrics: Mapping[str, Any] | None, state: State) -> None:
-        metric = self._find(metrics)
+        name, metric = self._find(metrics)
         self._learn_direction(metric)
-        # A copy, because a metric may return what it goes on adding to.
-        value = torch.as_tensor(metric.compute()).detach().cpu().clone()
-        if value.numel() != 1:
+        values = flatten_values({name: metric.compute()})
+        if self.monitor not in values:
             raise ValueError(
-                f"{type(self).__name__} needs one number, but {self.monitor!r} gives "
-                f"{value.numel()} of them"
+                f"{type(self).__name__} needs one number, but {name!r} gives {len(values)} of "
+                f"them: {', '.join(values)}; monitor one of these."
+                f"{did_you_mean(self.monitor, values)}"
             )
+        # A copy, because a metric may return what it goes on adding to.
+        value = torch.as_tensor(values[self.monitor]).detach().cpu().clone()
         self.check(value.reshape(()), state)
 
     def _learn_direction(self, metric: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -318,7 +319,8 @@ def evaluators(
         )
     model: Any = unwrapped_model(state.model)
     names = list(model.get_metrics(is_train=False))
-    found = [ensure_evaluator(item, default_metric_names=names) for item in items]
+    # What this trainer says of sets that say nothing is not to stick to the user's objects.
+    found = [copy.copy(ensure_evaluator(item, default_metric_names=names)) for item in items]
     if len(found) > 1 and kinds == {False}:
         # Several plain loaders would share one label, and so each other's metrics.
         for i, evaluator in enumerate(found):

@@ -229,7 +229,7 @@ class TrainData(Serializable):
         pending, self._pending = self._pending, None
         if pending is not None:
             self._put_back(pending.get("epoch_start", {}))
-        elif self._broke_off(epoch):
+        elif self._epoch is not None and not self._finished:
             self._put_back(self._epoch_start)
         self._begin(epoch, offset=0)
         # Inside an epoch that is to start over, the loader's own place in it is not wanted.

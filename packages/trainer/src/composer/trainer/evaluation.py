@@ -270,6 +270,8 @@ class EvalLoop:
         state, engine = self._state, self._engine
         spec, label = evaluator.dataloader, evaluator.label
         limit = subset_num_batches or evaluator.subset_num_batches or -1
+        if spec.num_batches is not None and limit > spec.num_batches:
+            limit = -1  # "at most" so many
         model = unwrapped_model(state.model)
         metrics = state.eval_metrics.get(label, {})
         for metric in metrics.values():
@@ -324,10 +326,9 @@ class EvalLoop:
                 if samples:
                     break
                 batch = _NO_BATCH  # without samples, as at the end of data that is dealt out
-            if batch is not _NO_BATCH:
-                if left is not None and samples > left:
-                    batch = spec.split_batch(batch, left)[0] if left else _NO_BATCH
-                    samples = float(left)
+            if batch is not _NO_BATCH and left is not None and samples > left:
+                batch = spec.split_batch(batch, left)[0] if left else _NO_BATCH
+                samples = float(left)
             if left is not None:
                 left -= int(samples)
             has, stop = float(batch is not _NO_BATCH), float(interruption.asked)

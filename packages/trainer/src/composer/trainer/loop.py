@@ -261,6 +261,8 @@ class TrainLoop:
             losses = self._run_guarded(self._nonfinite, num_in_batch)
         named = {f"loss/train/{name}": value for name, value in losses.items()}
         state.total_loss_dict = named
+        if not state.step_applied:
+            state.note_skipped_step(int(samples), tokens)
         if logger.destinations:
             self._log_step(before, named)
         state.previous_timestamp = before
@@ -269,8 +271,6 @@ class TrainLoop:
             asked = self._interruption.asked
             self._to_stop, seconds = self._ranks.share_end(stop=asked, seconds=seconds)
         state.timestamp = before.to_next_batch(int(samples), tokens, seconds)
-        if not state.step_applied:
-            state.note_skipped_step(int(samples), tokens)
         if state.schedulers:
             self._schedules.step_batch()
         run_event(_BATCH_END)
@@ -296,6 +296,8 @@ class TrainLoop:
         report: dict[str, Any] = timestamp.log_values()
         report.update(losses)
         report["trainer/device_train_microbatch_size"] = state.device_train_microbatch_size
+        if state.num_skipped_steps:
+            report["trainer/num_skipped_steps"] = state.num_skipped_steps
         report.update(computed(state.dataloader_label, state.train_metrics))
         self._logger.log_metrics(report, step=report["time/batch"])
 

@@ -51,6 +51,13 @@ def fresh_metrics(
             )
         kept = set().union(*matching.values())
         metrics = {name: metric for name, metric in metrics.items() if name in kept}
+    for name, metric in metrics.items():
+        if state.save_metrics and not callable(getattr(metric, "state_dict", None)):
+            raise ValueError(
+                f"save_metrics=True saves the state of metrics, and {name!r} "
+                f"({type(metric).__name__}) has no `state_dict`; give it one, or leave "
+                f"save_metrics out"
+            )
     host = torch.device("cpu")
     where = host if state.device.metrics_on_host else state.device.torch_device
     return {name: copy.deepcopy(metric).to(where) for name, metric in metrics.items()}

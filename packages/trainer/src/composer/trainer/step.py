@@ -359,27 +359,35 @@ class TrainStep:
         sync = self._sync
         if sync is None:
             for piece, weight in zip(pieces, weights, strict=True):
-                if weight == 0.0:
-                    continue  # no token of it carries loss: its mean would be that of nothing
-                self._train_piece(piece, weight, losses)
+                # Where no token carries loss, the mean would be that of nothing.
+                if weight or self._metrics.active:
+                    self._train_piece(piece, weight, losses)
             return
         # Every rank takes part in an exchange, also without loss of its own.
-        missing = sync.num_microbatches(len(pieces)) - len(pieces)
+        own = len(pieces)
+        missing = sync.num_microbatches(own) - own
         pieces = [*pieces, *(pieces[0] for _ in range(missing))]
         weights = [*weights, *(0.0 for _ in range(missing))]
         last = len(pieces) - 1
         for i, (piece, weight) in enumerate(zip(pieces, weights, strict=True)):
             with sync.microbatch(last=i == last):
-                self._train_piece(piece, weight, losses)
+                self._train_piece(piece, weight, losses, counts=i < own)
 
-    def _train_piece(self, piece: Batch, weight: float, losses: dict[str, torch.Tensor]) -> None:
+    def _train_piece(
+        self,
+        piece: Batch,
+        weight: float,
+        losses: dict[str, torch.Tensor],
+        *,
+        counts: bool = True,
+    ) -> None:
         state, run_event = self._state, self._engine.run_event
         if self._device is not None:
             piece = self._device.batch_to_device(piece)
         transforms = self._spec.microbatch_transforms
         if transforms is not None:
             piece = transforms(piece)
-        kept = self._metrics.keep(piece) if self._metrics.active else None
+        kept = self._metrics.keep(piece) if self._metrics.active and counts else None
         state.batch = piece
         run_event(_BEFORE_FORWARD)
         state.outputs = self._outputs_of(state.batch)

@@ -857,7 +857,8 @@ class Trainer:
             raise ValueError(
                 "there is nothing to evaluate on; pass eval_dataloader to the trainer or to eval"
             )
-        state.evaluators = [*(e for e in known if e not in chosen), *chosen]
+        labels = {evaluator.label for evaluator in chosen}
+        state.evaluators = [*(e for e in known if e.label not in labels), *chosen]
         try:
             self._evaluation.run_standalone(
                 chosen, None if subset_num_batches == -1 else subset_num_batches
