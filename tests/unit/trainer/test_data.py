@@ -590,3 +590,13 @@ def test_global_streams_are_as_before_whatever_the_loader_draws() -> None:
         with host_streams(0):
             next(batches)
         assert torch.equal(before, torch.get_rng_state())
+
+
+def test_in_strict_mode_an_order_that_cannot_be_known_is_an_error() -> None:
+    loader = build(num_workers=2, in_order=False)()
+    state = state_of()
+    state.timestamp = Timestamp(epoch=0, batch=2, batch_in_epoch=2, sample=8, sample_in_epoch=8)
+    data = TrainData(DataSpec(loader), state, strict=True)
+    data.load_state_dict({"epoch_start": {}, "offset": 0})
+    with pytest.raises(RuntimeError, match=r"in_order=False.*strict_mode=True does not go on"):
+        data.enter(0, 2)

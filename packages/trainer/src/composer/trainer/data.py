@@ -55,6 +55,7 @@ class TrainData(Serializable):
     Args:
         spec: The loader and how to read its batches.
         state: The state of the run.
+        strict: Whether coming back to a place is an error where the items cannot be the same.
 
     Example:
         >>> from composer.core.state import State
@@ -67,10 +68,11 @@ class TrainData(Serializable):
 
     spec: DataSpec
 
-    def __init__(self, spec: DataSpec, state: State) -> None:
+    def __init__(self, spec: DataSpec, state: State, *, strict: bool = False) -> None:
         self.spec = spec
         self.loader = spec.dataloader
         self._state = state
+        self._strict = strict
         self._epoch: int | None = None
         self._epoch_start: dict[str, Any] = {}
         # Batches of the epoch that were drawn from other data, before this was given to `fit`.
@@ -395,17 +397,21 @@ class TrainData(Serializable):
         if not self._workers:
             return
         if self._own is self.loader:
-            log.warning(
-                "%s continues at its place, but the random streams of its %d worker processes "
-                "start anew; items that draw random numbers there will differ",
-                type(self.loader).__name__,
-                self._workers,
+            said = (
+                f"{type(self.loader).__name__} continues at its place, but the random streams of "
+                f"its {self._workers} worker processes start anew; items that draw random numbers "
+                f"there will differ"
             )
         elif not getattr(self.loader, "in_order", True):
-            log.warning(
+            said = (
                 "the loader has in_order=False, so batches come as worker processes finish; which "
                 "of them were trained on cannot be known, and the order will differ"
             )
+        else:
+            return
+        if self._strict:
+            raise RuntimeError(f"{said}. strict_mode=True does not go on like this")
+        log.warning(said)
 
     def _too_short(self, epoch: int, wanted: int, batches: int) -> RuntimeError:
         return RuntimeError(

@@ -498,7 +498,7 @@ class Trainer:
         batch_size = getattr(spec.dataloader, "batch_size", None)
         warn_large_microbatch(self._microbatch_size, batch_size)
         self._set_microbatch_size(batch_size)
-        self._data = TrainData(spec, self.state)
+        self._data = TrainData(spec, self.state, strict=self._strict)
         self.state.dataset_state = self._data
         self._give_position_to_data()
 
