@@ -10,7 +10,7 @@ import torch
 
 from composer.cli.main import main
 from composer.devices import DeviceCPU
-from composer.recipes.microbatch_command import find_microbatch
+from composer.recipes.microbatch import find_microbatch
 from composer.recipes.resolve import find_recipe
 
 

@@ -119,8 +119,9 @@ def _save_model(state: State) -> Any:
 
 def _load_model(state: State, saved: Any, how: _Restoring) -> None:
     plain = unwrapped_names(state.model)
-    name_here = {plain(name): name for name in state.get_model_state_dict()}
-    own = {plain(name): value for name, value in state.get_model_state_dict().items()}
+    held = state.get_model_state_dict()
+    name_here = {plain(name): name for name in held}
+    own = {plain(name): value for name, value in held.items()}
     missing = [key for key in own if key not in saved]
     unexpected = [key for key in saved if key not in own]
     shapes = [

@@ -7,7 +7,6 @@ gradients of each evaluation; an evaluation that overflowed abandons the step as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
@@ -52,9 +51,6 @@ class ClosureGradScaler(torch.amp.GradScaler):
         >>> scaler.get_scale()
         65536.0
     """
-
-    def __init__(self, device: str = "cuda", **settings: Any) -> None:
-        super().__init__(device, **settings)
 
     def overflowed(self, optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Tell whether the gradients of any of these were found infinite when they were unscaled.

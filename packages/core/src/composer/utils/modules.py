@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 __all__ = [
+    "KeptBuffers",
     "is_model_ddp",
     "is_model_fsdp",
     "is_model_fsdp2",
@@ -43,6 +44,43 @@ def model_eval_mode(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+class KeptBuffers:
+    """A copy of a model's buffers, to undo what a forward pass did to them.
+
+    Args:
+        model: The model.
+
+    Example:
+        >>> model = torch.nn.BatchNorm1d(1)
+        >>> kept = KeptBuffers(model)
+        >>> _ = model(torch.ones(2, 1))
+        >>> kept.put_back()
+        >>> model.num_batches_tracked
+        tensor(0)
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.keep()
+
+    def keep(self) -> None:
+        """Copy the buffers as they are now, into the memory of the former copy where it fits."""
+        buffers = list(self._model.buffers())
+        if [id(buffer) for buffer, _ in self._kept] != [id(buffer) for buffer in buffers]:
+            self._kept = [(buffer, buffer.clone()) for buffer in buffers]
+            return
+        with torch.no_grad():
+            for buffer, kept in self._kept:
+                kept.copy_(buffer)
+
+    def put_back(self) -> None:
+        """Set the buffers to the copy."""
+        with torch.no_grad():
+            for buffer, kept in self._kept:
+                buffer.copy_(kept)
 
 
 def unwrapped_model(model: torch.nn.Module) -> torch.nn.Module:

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from composer.core.state import State
     from composer.trainer.trainer import Trainer
 
-__all__ = ["Outcome", "build_trainer", "in_folder", "run_recipe"]
+__all__ = [
+    "Outcome",
+    "Progress",
+    "build_trainer",
+    "fit_recipe",
+    "in_folder",
+    "require_duration",
+    "run_recipe",
+    "without_outputs",
+]
 
 _EVAL_LABEL = "eval"
 
@@ -131,11 +140,19 @@ class Outcome:
         return [str(f) for f in files if f.is_file() and f.parent not in written]
 
 
-class _Progress(Callback):
+class Progress(Callback):
     """Remembers whether training began, and when the evaluators ran last.
 
     What is raised before the first batch is asked for says that the recipe cannot be used; and the
     end of a run need not repeat an evaluation.
+
+    Attributes:
+        began: Whether a batch was asked for.
+        batch: When the evaluators ran last, -1 for never.
+
+    Example:
+        >>> Progress().began
+        False
     """
 
     began: bool = False
@@ -327,6 +344,77 @@ def build_trainer(
         raise RecipeError(f"{recipe.where}: {error}") from error
 
 
+def require_duration(recipe: Recipe) -> None:
+    """Refuse a recipe that does not say how long to train.
+
+    Args:
+        recipe: The recipe.
+
+    Raises:
+        RecipeError: If it does not.
+
+    Example:
+        >>> from composer.recipes.config import parse_recipe
+        >>> text = "{model: m, train_data: {dataset: x}, trainer: {max_duration: 1ep}}"
+        >>> require_duration(parse_recipe(text, name="r"))
+    """
+    if recipe.trainer.get("max_duration") is None:
+        raise RecipeError(
+            f"{recipe.where}: the section trainer needs max_duration, such as max_duration: 10ep"
+        )
+
+
+def without_outputs(recipe: Recipe, **trainer: Any) -> Recipe:
+    """Return a recipe without what loads, saves, logs or draws.
+
+    Args:
+        recipe: The recipe.
+        **trainer: Further settings of the trainer.
+
+    Returns:
+        The recipe.
+
+    Example:
+        >>> from composer.recipes.config import parse_recipe
+        >>> text = "{model: m, train_data: {dataset: x}, trainer: {save_interval: 1ba}}"
+        >>> without_outputs(parse_recipe(text, name="r"), eval_interval=0).trainer["eval_interval"]
+        0
+    """
+    kept = {
+        key: value
+        for key, value in recipe.trainer.items()
+        if not key.startswith(("save_", "load_")) and key != "autoresume"
+    }
+    quiet = {"save_folder": None, "progress_bar": False, "log_to_console": False}
+    return replace(recipe, trainer={**kept, **quiet, **trainer}, loggers=())
+
+
+def fit_recipe(trainer: Trainer, recipe: Recipe, progress: Progress) -> None:
+    """Train, taking what is refused before the first batch for a word about the recipe.
+
+    Args:
+        trainer: The trainer.
+        recipe: The recipe that it was built from.
+        progress: One of its callbacks.
+
+    Raises:
+        RecipeError: If the recipe cannot be used.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from composer.recipes.config import parse_recipe
+        >>> recipe = parse_recipe("{model: m, train_data: {dataset: x}, trainer: {}}", name="r")
+        >>> fit_recipe(SimpleNamespace(fit=lambda: print("trained")), recipe, Progress())
+        trained
+    """
+    try:
+        trainer.fit()
+    except REFUSALS as error:
+        if progress.began:
+            raise
+        raise RecipeError(f"{recipe.where}: {error}") from error
+
+
 def _metrics(trainer: Trainer) -> dict[str, float]:
     return {
         name: float(metric.compute())
@@ -366,15 +454,12 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
     run_folder = _run_folder(Path(folder), recipe.name, again=again)
     recipe = in_folder(recipe, run_folder)
     parts = resolve_recipe(recipe)
-    if recipe.trainer.get("max_duration") is None:
-        raise RecipeError(
-            f"{recipe.where}: the section trainer needs max_duration, such as max_duration: 10ep"
-        )
+    require_duration(recipe)
     if seed is None:
         seeds = [recipe.seed if recipe.seed is not None else get_random_seed()]
         dist.broadcast_object_list(seeds)
         seed = seeds[0]
-    progress = _Progress()
+    progress = Progress()
     trainer = build_trainer(recipe, parts, run_folder, seed, progress)
     try:
         target = recipe.target
@@ -385,12 +470,7 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
                 f"model: {', '.join(known)}.{did_you_mean(target.metric, known)}"
             )
         started = time.perf_counter()
-        try:
-            trainer.fit()
-        except REFUSALS as error:
-            if progress.began:
-                raise
-            raise RecipeError(f"{recipe.where}: {error}") from error
+        fit_recipe(trainer, recipe, progress)
         timestamp = trainer.state.timestamp
         if recipe.eval_data is not None and progress.batch != timestamp.batch.value:
             trainer.eval()

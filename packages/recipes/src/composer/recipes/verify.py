@@ -23,8 +23,15 @@ from composer.core.event import Event
 from composer.core.logger import LoggerDestination
 from composer.core.time import Time, TimeUnit
 from composer.recipes.config import Recipe, RecipeError
-from composer.recipes.resolve import REFUSALS, RecipeParts, resolve_recipe
-from composer.recipes.run import _Progress, build_trainer, in_folder
+from composer.recipes.resolve import RecipeParts, resolve_recipe
+from composer.recipes.run import (
+    Progress,
+    build_trainer,
+    fit_recipe,
+    in_folder,
+    require_duration,
+    without_outputs,
+)
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -297,16 +304,12 @@ class _Runs:
         arguments = {**self.recipe.trainer, "load_path": None if load is None else str(load)}
         recipe = replace(self.recipe, trainer=arguments)
         parts = replace(self.parts, loggers=(lambda: recorder,))
-        progress = _Progress()
+        progress = Progress()
         trainer = build_trainer(recipe, parts, self.folder, self.seed, progress)
         try:
-            trainer.fit()
+            fit_recipe(trainer, recipe, progress)
         except _Stopped:
             pass
-        except REFUSALS as error:
-            if progress.began:
-                raise
-            raise RecipeError(f"{recipe.where}: {error}") from error
         finally:
             trainer.close()
         return recorder
@@ -358,12 +361,8 @@ def verify_resume(
         seed = recipe.seed if recipe.seed is not None else get_random_seed()
     with tempfile.TemporaryDirectory(prefix="composer-verify-") as name:
         folder = Path(name)
-        recipe = _bare(in_folder(recipe, folder))
-        if recipe.trainer.get("max_duration") is None:
-            raise RecipeError(
-                f"{recipe.where}: the section trainer needs max_duration, such as "
-                f"max_duration: 10ep"
-            )
+        recipe = without_outputs(in_folder(recipe, folder))
+        require_duration(recipe)
         runs = _Runs(recipe, replace(resolve_recipe(recipe), loggers=()), folder, seed)
         say(f"{recipe.name} (seed {seed}): training straight")
         straight = runs.run(_Plan(points, more=more, duration=duration))
@@ -375,17 +374,6 @@ def verify_resume(
                     f"before the point {point}; choose an earlier one or train longer"
                 )
         return [_verify(runs, straight, point, say) for point in points]
-
-
-def _bare(recipe: Recipe) -> Recipe:
-    """The recipe without what writes or loads files of its own."""
-    kept = {
-        key: value
-        for key, value in recipe.trainer.items()
-        if not key.startswith(("save_", "load_")) and key != "autoresume"
-    }
-    quiet = {"save_folder": None, "progress_bar": False, "log_to_console": False}
-    return replace(recipe, trainer={**kept, **quiet}, loggers=())
 
 
 def _verify(

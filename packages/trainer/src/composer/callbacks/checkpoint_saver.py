@@ -346,6 +346,25 @@ class CheckpointSaver(Callback):
             publication.point_and_delete()
         return place.path(name)
 
+    def save_unless_saved(self, state: State, logger: Logger) -> str | None:
+        """Save this moment if the newest checkpoint is not of it, and wait until that is written.
+
+        Args:
+            state: The state of the run; where an evaluation of it waits, it is saved in any case.
+            logger: Receives the file.
+
+        Returns:
+            The path or URI, or ``None`` on ranks that do not write.
+        """
+        self.wait()
+        kept = self._ledger.records
+        there = bool(kept) and kept[-1].timestamp == state.timestamp.state_dict()
+        if there and not state.pending_evaluations:
+            return self._open(state).path(kept[-1].name)
+        path = self.save(state, logger)
+        self.wait()
+        return path
+
     def _wait_for_the_one_before(self) -> None:
         seconds = self._background.wait()
         if seconds > 0.1 and not self._said_waiting:

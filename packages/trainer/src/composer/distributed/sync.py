@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from composer.core.state import State
 
 __all__ = ["DDPSyncStrategy", "GradientSync", "ddp_sync_context", "ensure_sync_strategy"]
+
+
+_BUCKET_SIZE = 1 << 23
 
 
 class DDPSyncStrategy(StringEnum):
@@ -107,9 +111,7 @@ class GradientSync:
         """
         if not self._each:
             return own
-        most = torch.tensor([own])
-        dist.all_reduce(most, "MAX")
-        return int(most)
+        return int(dist.max_over_ranks([own])[0])
 
     def microbatch(self, *, last: bool) -> AbstractContextManager[None]:
         """Return the context of a microbatch's forward and backward pass.
@@ -142,14 +144,35 @@ class GradientSync:
         device = trained[0].device if trained else torch.device("cpu")
         used = torch.tensor([float(p.grad is not None) for p in trained], device=device)
         dist.all_reduce(used)
-        size = dist.get_world_size()
+        gradients = []
         for parameter, count in zip(trained, used.tolist(), strict=True):
-            if not count:
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= size
+            if count:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                gradients.append(parameter.grad)
+        for bucket in _buckets(gradients):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            dist.all_reduce(flat)
+            flat /= dist.get_world_size()
+            pieces = flat.split([gradient.numel() for gradient in bucket])
+            for gradient, piece in zip(bucket, pieces, strict=True):
+                gradient.copy_(piece.view_as(gradient))
+
+
+def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Group gradients of one type and place, so that few exchanges do and little is copied."""
+    bucket: list[torch.Tensor] = []
+    room = 0
+    for gradient in gradients:
+        alike = bucket and (bucket[0].dtype, bucket[0].device) == (gradient.dtype, gradient.device)
+        if not alike or gradient.numel() > room:
+            if bucket:
+                yield bucket
+            bucket, room = [], _BUCKET_SIZE
+        bucket.append(gradient)
+        room -= gradient.numel()
+    if bucket:
+        yield bucket
 
 
 def ddp_sync_context(

@@ -131,6 +131,10 @@ class AlternatingStep:
     ) -> None:
         self._state = state
         self._turns = [(step, make(step)) for step in steps]
+        self._own = {
+            step.name: {id(p) for group in step.optimizer.param_groups for p in group["params"]}
+            for step in steps
+        }
 
     def run(self, num_samples: int | float) -> dict[str, torch.Tensor]:
         """Train on the state's batch.
@@ -164,7 +168,7 @@ class AlternatingStep:
     @contextmanager
     def _others_stand_still(self, step: OptimizerStep) -> Iterator[None]:
         """Spare the gradients of what this turn does not update."""
-        own = {id(p) for group in step.optimizer.param_groups for p in group["params"]}
+        own = self._own[step.name]
         others = [p for p in self._state.model.parameters() if id(p) not in own and p.requires_grad]
         for parameter in others:
             parameter.requires_grad_(False)

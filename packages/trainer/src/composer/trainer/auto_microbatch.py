@@ -9,28 +9,28 @@ a try per batch, until the two are within a tenth of each other. From then on th
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from composer.utils import dist
+from composer.utils.modules import KeptBuffers
 from composer.utils.oom import is_out_of_memory
 from composer.utils.reproducibility import get_local_rng_state, load_local_rng_state
 
 if TYPE_CHECKING:
     from composer.core.state import State
-    from composer.trainer.step import TrainStep
+    from composer.trainer.step import BatchStep
 
 __all__ = [
     "AutoMicrobatchStep",
-    "MemoryWatch",
     "MicrobatchSearch",
     "OutOfMemoryAgreed",
     "evaluate_with_retries",
     "retrying",
+    "run_or_agree",
 ]
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,45 @@ _CLOSE_ENOUGH = 0.9
 
 
 class OutOfMemoryAgreed(Exception):
-    """A rank ran out of memory in a batch, and all ranks know."""
+    """A rank ran out of memory in a batch, and all ranks know.
+
+    Args:
+        error: What happened on this rank, if it was this one.
+
+    Attributes:
+        error: What happened on this rank, if it was this one.
+
+    Example:
+        >>> OutOfMemoryAgreed(MemoryError()).error
+        MemoryError()
+    """
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__("a rank ran out of memory")
+        self.error = error
+
+
+def run_or_agree(work: Callable[[], None]) -> None:
+    """Run the part of a batch that may run out of memory, and let all ranks know if it did.
+
+    Args:
+        work: Forward and backward passes, without any exchange between ranks.
+
+    Raises:
+        OutOfMemoryAgreed: If any rank ran out of memory.
+
+    Example:
+        >>> run_or_agree(lambda: None)
+    """
+    found: BaseException | None = None
+    try:
+        work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        found = error.with_traceback(None)  # its frames hold on to what has to be freed
+    if dist.any_rank(found is not None):
+        raise OutOfMemoryAgreed(found)
 
 
 class MicrobatchSearch:
@@ -134,35 +172,6 @@ class MicrobatchSearch:
         self.fails = state["fails"]
 
 
-class MemoryWatch:
-    """Runs the part of a batch that may run out of memory, and lets all ranks know if it did.
-
-    Example:
-        >>> MemoryWatch().run(lambda: None)
-    """
-
-    error: BaseException | None = None
-
-    def run(self, work: Callable[[], None]) -> None:
-        """Do the work.
-
-        Args:
-            work: Forward and backward passes, without any exchange between ranks.
-
-        Raises:
-            OutOfMemoryAgreed: If any rank ran out of memory.
-        """
-        self.error = None
-        try:
-            work()
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self.error = error.with_traceback(None)  # its frames hold on to what has to be freed
-        if dist.any_rank(self.error is not None):
-            raise OutOfMemoryAgreed
-
-
 @contextlib.contextmanager
 def retrying(state: State) -> Iterator[Callable[[], None]]:
     """Keep what a batch changes before its update, so that it can be begun again.
@@ -174,14 +183,12 @@ def retrying(state: State) -> Iterator[Callable[[], None]]:
         A function that puts the random streams and the model's buffers back, and frees memory.
     """
     streams = get_local_rng_state()
-    buffers = [(buffer, buffer.clone()) for buffer in state.model.buffers()]
+    buffers = KeptBuffers(state.model)
 
     def put_back() -> None:
         state.outputs = state.loss = None
         load_local_rng_state(streams)
-        with torch.no_grad():
-            for buffer, kept in buffers:
-                buffer.copy_(kept)
+        buffers.put_back()
         state.device.release_memory()
 
     yield put_back
@@ -191,15 +198,14 @@ class AutoMicrobatchStep:
     """Trains on one batch with the largest microbatches that fit.
 
     Args:
-        state: The state of the run; what an earlier session found out is taken from it.
-        step: Trains on one batch with microbatches of the state's size; it has to use ``watch``.
-        watch: Sees memory run out.
+        state: The state of the run; what an earlier process found out is taken from it.
+        step: Trains on one batch with microbatches of the state's size, and raises
+            ``OutOfMemoryAgreed``.
     """
 
-    def __init__(self, state: State, step: TrainStep | Any, watch: MemoryWatch) -> None:
+    def __init__(self, state: State, step: BatchStep) -> None:
         self._state = state
         self._step = step
-        self._watch = watch
         self._search: MicrobatchSearch | None = None
 
     def run(self, num_samples: int | float) -> dict[str, torch.Tensor]:
@@ -224,8 +230,7 @@ class AutoMicrobatchStep:
                 try:
                     losses: dict[str, torch.Tensor] = self._step.run(num_samples)
                 except OutOfMemoryAgreed as agreed:
-                    search.failed(self._watch.error or agreed)
-                    self._watch.error = None
+                    search.failed(agreed.error or agreed)
                     log.info("microbatches of %d samples do not fit; trying %d", size, search.size)
                     state.batch = batch
                     for optimizer in state.optimizers:
@@ -267,7 +272,7 @@ def evaluate_with_retries(
         metrics: The set's metrics by name; after a try that failed they are as before it.
         run: Runs the batch in microbatches of a size and updates the metrics.
     """
-    kept = {name: copy.deepcopy(metric) for name, metric in metrics.items()}
+    forget_try = _remembering(metrics.values())
     with retrying(state) as put_back:
         while True:
             size = search.size
@@ -280,9 +285,39 @@ def evaluate_with_retries(
                 log.info(
                     "evaluation in parts of %d samples does not fit; trying %d", size, search.size
                 )
-                for name, metric in kept.items():
-                    metrics[name] = copy.deepcopy(metric)
+                forget_try()
                 put_back()
                 continue
             break
     search.worked(min(size, num_samples))
+
+
+def _remembering(metrics: Iterable[Any]) -> Callable[[], None]:
+    """Return a function that sets metrics, in place, back to what they are now.
+
+    Tensors are copied and lists of them are not, so that a metric which keeps all it was given
+    costs no more from batch to batch.
+    """
+    parts = [
+        part
+        for metric in metrics
+        for part in (metric.modules() if isinstance(metric, torch.nn.Module) else (metric,))
+    ]
+    before = [(part, {name: _kept(value) for name, value in vars(part).items()}) for part in parts]
+
+    def put_back() -> None:
+        for part, values in before:
+            vars(part).clear()
+            vars(part).update({name: _kept(value) for name, value in values.items()})
+
+    return put_back
+
+
+def _kept(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if type(value) is list:
+        return list(value)
+    if type(value) is dict:
+        return {key: _kept(item) for key, item in value.items()}
+    return value

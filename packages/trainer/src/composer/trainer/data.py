@@ -13,6 +13,7 @@ the items, in worker processes too; anything else is replayed, which is said.
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -494,6 +495,20 @@ class EpochIterator(Iterator[Any]):
         self._apart = apart
         self._started = rest is not None
         self.rest = self if rest is None else rest
+
+    def put_back(self, batch: Any) -> None:
+        """Let a batch that was drawn be the next one again.
+
+        Args:
+            batch: The batch.
+
+        Example:
+            >>> epoch = EpochIterator([1, 2], seed=0)
+            >>> epoch.put_back(next(epoch))
+            >>> list(epoch)
+            [1, 2]
+        """
+        self.rest = itertools.chain([batch], self.rest)
 
     def __next__(self) -> Any:
         if self._started:

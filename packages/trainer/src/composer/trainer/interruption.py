@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 #: have it, and for the time limit the code that schedulers read as "try again".
 EXIT_CODES = {"SIGINT": 130, "SIGUSR1": 138, "SIGTERM": 143, "max_wall_clock": 75}
 
-_ELSEWHERE = "another rank"
-
 
 class TrainingInterrupted(SystemExit):
     """Training was asked to end, and did so in good order; uncaught, it ends the process.

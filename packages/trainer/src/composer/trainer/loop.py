@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from composer.core.event import Event
 from composer.core.time import TimeUnit
 from composer.core.timestamp import Timestamp
 from composer.trainer.clock import BatchClock
-from composer.trainer.data import TrainData, is_reiterable
+from composer.trainer.data import EpochIterator, TrainData, is_reiterable
 from composer.trainer.evaluation import EvalLoop
 from composer.trainer.interruption import EvaluationInterrupted, Interruption, TrainingInterrupted
 from composer.trainer.metrics import computed
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from composer.core.logger import Logger
     from composer.core.state import State
     from composer.trainer.ranks import Ranks
+    from composer.trainer.step import BatchStep
 
 __all__ = ["TrainLoop"]
 
@@ -62,7 +62,7 @@ class TrainLoop:
         logger: Logger,
         *,
         data: TrainData,
-        step: Any,
+        step: BatchStep,
         schedules: Schedules,
         evaluation: EvalLoop,
         spin: bool = True,
@@ -117,7 +117,7 @@ class TrainLoop:
         run_event(Event.FIT_END)
         self._evaluate(Event.FIT_END)
 
-    def _enter(self) -> Any:
+    def _enter(self) -> EpochIterator:
         """Come to the first new batch, in a fresh epoch or inside a started one."""
         state = self._state
         skip = int(state.timestamp.batch_in_epoch)
@@ -136,7 +136,7 @@ class TrainLoop:
             self._restore()
             self._restore = None
 
-    def _start_epoch(self) -> Any:
+    def _start_epoch(self) -> EpochIterator:
         state = self._state
         self._engine.run_event(Event.EPOCH_START)
         if self._logger.destinations:
@@ -159,7 +159,7 @@ class TrainLoop:
             return None
         return int(length.value)
 
-    def _run_epoch(self, batches: Any) -> bool:
+    def _run_epoch(self, batches: EpochIterator) -> bool:
         """Train to the end of an epoch or of the run; whether the epoch was completed."""
         state, run_event, spec = self._state, self._engine.run_event, self._data.spec
         ranks, interruption = self._ranks, self._interruption
@@ -182,7 +182,7 @@ class TrainLoop:
                 # The loader holds more than its length says, so the epoch is not over.
                 if ranks is not None and ranks.share_batch(0, 0) is None:
                     break
-                batches.rest = itertools.chain([batch], source)
+                batches.put_back(batch)
                 return False
             if transforms is not None:
                 batch = transforms(batch)

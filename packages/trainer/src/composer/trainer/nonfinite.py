@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from composer.utils import dist
+from composer.utils.modules import KeptBuffers
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -89,25 +90,6 @@ class LossGuard:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def remember(self) -> None:
-        """Keep the model's buffers as they are, since a forward pass may spoil them."""
-        buffers = list(self._state.model.buffers())
-        if [id(buffer) for buffer, _ in self._buffers] != [id(buffer) for buffer in buffers]:
-            self._buffers = [(buffer, buffer.clone()) for buffer in buffers]
-            return
-        with torch.no_grad():
-            for buffer, kept in self._buffers:
-                kept.copy_(buffer)
-
-    def put_back(self) -> None:
-        """Undo what a forward pass did to the model's buffers, and drop its gradients."""
-        with torch.no_grad():
-            for buffer, kept in self._buffers:
-                buffer.copy_(kept)
-        for optimizer in self._state.optimizers:
-            optimizer.zero_grad()
 
     def check(self, losses: Mapping[str, torch.Tensor]) -> None:
         """Raise if a loss is not finite on any rank.
@@ -149,13 +131,18 @@ class NonFinitePolicy:
         self._policy = policy
         self._state = state
         self._rewind = rewind
+        self._buffers: KeptBuffers | None = None
         self._rewound: tuple[str, int] | None = None
         self._row = (-1, 0)
 
     def before_batch(self) -> None:
         """Keep what a batch might spoil."""
-        if self._policy != "stop":
-            self.guard.remember()
+        if self._policy == "stop":
+            return
+        if self._buffers is None:
+            self._buffers = KeptBuffers(self._state.model)
+        else:
+            self._buffers.keep()
 
     def handle(self, error: NonFiniteLossError) -> None:
         """Go on after a batch, or do not; the batch is passed over by clock and data alike.
@@ -169,7 +156,10 @@ class NonFinitePolicy:
         if self._policy == "stop":
             raise error
         state = self._state
-        self.guard.put_back()
+        if self._buffers is not None:
+            self._buffers.put_back()
+        for optimizer in state.optimizers:
+            optimizer.zero_grad()
         state.step_applied = False
         batch = int(state.timestamp.batch)
         in_a_row = self._row[1] + 1 if self._row[0] == batch - 1 else 1

@@ -7,7 +7,7 @@ microbatch's mean loss is weighted by its share of the whole batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from composer.core.engine import Engine
     from composer.core.state import State
     from composer.distributed.sync import GradientSync
-    from composer.trainer.auto_microbatch import MemoryWatch
     from composer.trainer.nonfinite import LossGuard
     from composer.trainer.ranks import Ranks
 
-__all__ = ["TrainStep", "num_loss_tokens", "reduce_loss"]
+__all__ = ["BatchStep", "TrainStep", "num_loss_tokens", "reduce_loss"]
 
 _BEFORE_TRAIN_BATCH = Event.BEFORE_TRAIN_BATCH
 _BEFORE_FORWARD = Event.BEFORE_FORWARD
@@ -67,7 +66,7 @@ def reduce_loss(loss: Loss) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         (3.0, ['a', 'b', 'total'])
     """
     if isinstance(loss, torch.Tensor):
-        total = loss.mean() if loss.dim() else loss
+        total = _mean(loss)
         return total, {"total": total}
     if isinstance(loss, Mapping):
         named = {str(name): value for name, value in loss.items()}
@@ -163,6 +162,21 @@ def _nothing_of(outputs: Any) -> torch.Tensor:
     return total
 
 
+class BatchStep(Protocol):
+    """What trains on the state's batch: one step, several in turn, or one that tries again."""
+
+    def run(self, num_samples: int | float) -> dict[str, torch.Tensor]:
+        """Train on the state's batch.
+
+        Args:
+            num_samples: Its number of samples on this rank.
+
+        Returns:
+            The losses by name.
+        """
+        ...
+
+
 class TrainStep:
     """Trains on one batch.
 
@@ -178,7 +192,7 @@ class TrainStep:
         ranks: The other ranks, if there are any.
         sync: Averages gradients over them.
         guard: Looks at the loss before it becomes an update.
-        memory: Sees memory run out.
+        memory: Runs what may run out of memory; see ``auto_microbatch.run_or_agree``.
     """
 
     def __init__(
@@ -194,7 +208,7 @@ class TrainStep:
         ranks: Ranks | None = None,
         sync: GradientSync | None = None,
         guard: LossGuard | None = None,
-        memory: MemoryWatch | None = None,
+        memory: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -218,11 +232,9 @@ class TrainStep:
 
     def _choose_update(self) -> Callable[[Callable[[], torch.Tensor]], bool] | None:
         """How gradients become an update; ``None`` for one optimizer without loss scaling."""
-        if len(self._optimizers) > 1:
-            return self._update_jointly
         if self._scaler is None:
-            return None
-        return self._closure_update if needs_closure(self._optimizer) else self._scaled_update
+            return None if len(self._optimizers) == 1 else self._update_jointly
+        return self._closure_update if needs_closure(self._optimizer) else self._update_jointly
 
     # ---- one batch ----------------------------------------------------------------------------
 
@@ -298,24 +310,6 @@ class TrainStep:
         scaler.update()
         return applied
 
-    def _scaled_update(self, closure: Callable[[], torch.Tensor]) -> bool:
-        closure()
-        scaler = self._scaler
-        assert scaler is not None
-        applied = False
-
-        def note(*unused: Any) -> None:
-            nonlocal applied
-            applied = True
-
-        handle = self._optimizer.register_step_post_hook(note)
-        try:
-            scaler.step(self._optimizer)
-        finally:
-            handle.remove()
-        scaler.update()
-        return applied
-
     def _closure_update(self, closure: Callable[[], torch.Tensor]) -> bool:
         scaler = self._scaler
         assert scaler is not None
@@ -338,7 +332,7 @@ class TrainStep:
         if self._metrics.active:
             self._metrics.reset()
         if self._memory is not None:
-            self._memory.run(lambda: self._run_pieces(pieces, weights, losses))
+            self._memory(lambda: self._run_pieces(pieces, weights, losses))
         else:
             self._run_pieces(pieces, weights, losses)
         if self._sync is not None:

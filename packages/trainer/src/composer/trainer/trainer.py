@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
@@ -30,7 +31,7 @@ from composer.distributed.ddp import prepare_ddp_module
 from composer.distributed.sync import DDPSyncStrategy, GradientSync, ensure_sync_strategy
 from composer.trainer import assemble
 from composer.trainer.alternating import AlternatingStep, OptimizerStep, split_optimizers
-from composer.trainer.auto_microbatch import AutoMicrobatchStep, MemoryWatch
+from composer.trainer.auto_microbatch import AutoMicrobatchStep, run_or_agree
 from composer.trainer.data import TrainData
 from composer.trainer.evaluation import EvalLoop
 from composer.trainer.interruption import Interruption, parse_wall_clock
@@ -61,7 +62,7 @@ from composer.trainer.resume import Resumption, reconcile_late, restore_training
 from composer.trainer.run_names import run_name as name_run
 from composer.trainer.schedules import Schedules, scale_duration
 from composer.trainer.settings import optimizer_settings
-from composer.trainer.step import TrainStep
+from composer.trainer.step import BatchStep, TrainStep
 from composer.utils import dist
 from composer.utils.hparams import extract_hparams
 from composer.utils.iteration import ensure_tuple
@@ -429,7 +430,6 @@ class Trainer:
             self._compile_schedulers()
 
         # 7. Resumption, then random streams as if the run had just begun.
-        self._relative_fit_refused = autoresume
         self.engine.run_event(Event.BEFORE_LOAD)
         self.state.settings = {
             "optimizers": optimizer_settings(found_optimizers),
@@ -657,7 +657,9 @@ class Trainer:
             spin=self._spin_dataloaders if spin_dataloaders is None else spin_dataloaders,
             restore_random_state=self._take_random_state(),
             interruption=self._interruption,
-            save=None if self._saver is None else self._save_once,
+            save=None
+            if self._saver is None
+            else partial(self._saver.save_unless_saved, state, self.logger),
             nonfinite=nonfinite,
             ranks=self._ranks,
         )
@@ -665,8 +667,7 @@ class Trainer:
             with self._interruption.installed():
                 loop.run()
         except BaseException:
-            self.logger.flush()  # what led to the error is worth having
-            self._finish_saving()
+            self._finish_writing()
             raise
         for optimizer in state.optimizers:
             optimizer.zero_grad()
@@ -682,17 +683,14 @@ class Trainer:
         if first and self._resumption is not None and not self._loading.weights_only:
             reconcile_late(state, self._loading, self._schedules, strict=self._strict)
 
-    def _make_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> Any:
+    def _make_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> BatchStep:
         """What trains on one batch: one step, or one for each optimizer that takes its turn."""
-        watch = MemoryWatch() if self._microbatch_size == "auto" else None
-        step = self._make_plain_step(spec, nonfinite, watch)
-        return step if watch is None else AutoMicrobatchStep(self.state, step, watch)
+        step = self._make_plain_step(spec, nonfinite)
+        return AutoMicrobatchStep(self.state, step) if self.state.auto_microbatching else step
 
-    def _make_plain_step(
-        self, spec: DataSpec, nonfinite: NonFinitePolicy | None, watch: MemoryWatch | None
-    ) -> Any:
+    def _make_plain_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> BatchStep:
         settings: dict[str, Any] = {
-            "memory": watch,
+            "memory": run_or_agree if self.state.auto_microbatching else None,
             "on_tokens": self._on_tokens,
             "ranks": self._ranks,
             "sync": self._sync,
@@ -715,26 +713,14 @@ class Trainer:
             ),
         )
 
-    def _save_once(self) -> str | None:
-        """Save this moment unless it is saved already; where an evaluation waits, save that too."""
-        state, saver = self.state, self._saver
-        assert saver is not None
-        saver.wait()
-        there = state.timestamp.state_dict() in saver.all_saved_checkpoints_to_timestamp.values()
-        if there and saver.saved_checkpoints and not state.pending_evaluations:
-            path: str | None = saver.saved_checkpoints[-1]
-        else:
-            path = saver.save(state, self.logger)
-        saver.wait()
-        return path
-
-    def _finish_saving(self) -> None:
-        """Let a checkpoint that is being written come to its end, after an error elsewhere."""
-        if self._saver is not None:
+    def _finish_writing(self) -> None:
+        """After an error: what led to it is worth having, and so is a checkpoint on its way."""
+        for finish in (self.logger.flush, None if self._saver is None else self._saver.wait):
             try:
-                self._saver.wait()
+                if finish is not None:
+                    finish()
             except Exception:
-                log.exception("a checkpoint could not be written")
+                log.exception("what was still to be written could not be")
 
     def _rewind(self) -> str | None:
         """Put weights and optimizers of the newest checkpoint back; returns its name."""
@@ -761,7 +747,7 @@ class Trainer:
         state = self.state
         more = parse_duration(duration, "duration")
         if more is not None:
-            if self._relative_fit_refused:
+            if self._loading.autoresume:
                 raise ValueError(
                     f"fit(duration={duration!r}) trains that much more than now, so with "
                     f"autoresume=True each restart would train longer; pass the whole length as "

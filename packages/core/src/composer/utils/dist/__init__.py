@@ -14,6 +14,7 @@ from composer.utils.dist.collectives import (
     barrier,
     broadcast,
     broadcast_object_list,
+    max_over_ranks,
     sum_over_ranks,
 )
 from composer.utils.dist.sampler import get_sampler
@@ -57,6 +58,7 @@ __all__ = [
     "is_available",
     "is_initialized",
     "local_rank_zero_download_and_wait",
+    "max_over_ranks",
     "run_local_rank_zero_first",
     "sum_over_ranks",
     "write_signal_file",

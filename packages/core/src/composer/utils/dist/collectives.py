@@ -19,6 +19,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_object_list",
+    "max_over_ranks",
     "sum_over_ranks",
 ]
 
@@ -235,9 +236,32 @@ def sum_over_ranks(values: Sequence[float]) -> list[float]:
         >>> sum_over_ranks([1, 2.5])
         [1.0, 2.5]
     """
+    return _reduced(values, torch_dist.ReduceOp.SUM)
+
+
+def max_over_ranks(values: Sequence[float]) -> list[float]:
+    """Find the largest numbers over all ranks, in one exchange.
+
+    Args:
+        values: As many on every rank.
+
+    Returns:
+        The largest of each.
+
+    Raises:
+        RuntimeError: If there are several ranks and no process group.
+
+    Example:
+        >>> max_over_ranks([1, 2.5])
+        [1.0, 2.5]
+    """
+    return _reduced(values, torch_dist.ReduceOp.MAX)
+
+
+def _reduced(values: Sequence[float], operation: Any) -> list[float]:
     if not _has_peers():
         return [float(value) for value in values]
-    sums = torch.tensor(values, dtype=torch.float64, device=_device_for(None))
-    torch_dist.all_reduce(sums)
-    totals: list[float] = sums.tolist()
-    return totals
+    exchanged = torch.tensor(values, dtype=torch.float64, device=_device_for(None))
+    torch_dist.all_reduce(exchanged, op=operation)
+    reduced: list[float] = exchanged.tolist()
+    return reduced
