@@ -93,7 +93,7 @@ def test_saving_to_the_folder_by_hand(tmp_path: Path) -> None:
         trainer().save_checkpoint_to_save_folder()
 
 
-@pytest.mark.parametrize(("keep", "left"), [(-1, [2, 4, 6, 8]), (2, [6, 8]), (1, [8]), (0, [])])
+@pytest.mark.parametrize(("keep", "left"), [(-1, [2, 4, 6, 8]), (2, [6, 8]), (1, [8]), (0, [8])])
 def test_retention(keep: int, left: list[int], tmp_path: Path) -> None:
     t = fitted(save_folder=str(tmp_path), save_interval="2ba", save_num_checkpoints_to_keep=keep)
     on_disk = sorted(int(p.name.split("-ba")[1].split("-")[0]) for p in tmp_path.glob("ep*.pt"))
@@ -598,5 +598,5 @@ def test_the_newest_are_never_surplus() -> None:
         for keep in range(-1, 5):
             records = [Record(str(i), i + 1) for i in range(total)]
             surplus = Retention(keep).surplus(records)
-            kept = total if keep < 0 else min(total, keep)
+            kept = total if keep < 0 else min(total, max(1, keep))
             assert surplus == records[: total - kept]

@@ -134,7 +134,9 @@ def test_surplus_is_what_no_rule_wants() -> None:
     assert kept(keep_last=1, best_metric="m", best_mode="max") == [3, 7]
     assert kept(keep_last=1, best_metric="m", best_mode="max", num_best=3) == [3, 5, 6, 7]
     assert kept(keep_last=1, best_metric="m", best_mode="min", num_best=2) == [1, 7]
-    assert kept(keep_last=0, best_metric="m", best_mode="min") == [1]
+    assert kept(keep_last=0, best_metric="m", best_mode="min") == [1, 7]  # the newest may be needed
+    elsewhere = Retention(0, best_metric="m", best_mode="min").surplus(records, elsewhere=True)
+    assert [r.index for r in elsewhere] == [2, 3, 4, 5, 6, 7]
     assert kept(keep_last=99) == [1, 2, 3, 4, 5, 6, 7]
 
 

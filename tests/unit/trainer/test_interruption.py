@@ -202,6 +202,7 @@ def test_the_time_limit_counts_from_the_start() -> None:
     assert not interruption.asked
     now[0] = 105.0
     assert interruption.asked
+    assert interruption.reason == "max_wall_clock"
     assert EXIT_CODES[interruption.reason] == 75
 
 
@@ -272,3 +273,20 @@ def test_the_process_ends_with_the_code(tmp_path: Path) -> None:
     saved = list(tmp_path.glob("ep*.pt"))
     assert len(saved) == 1
     assert torch.load(saved[0], weights_only=True)["state"]["timestamp"]["batch"] >= 5
+
+
+def test_the_checkpoint_of_the_end_is_kept_whatever_retention_says(tmp_path: Path) -> None:
+    """With nothing but every tenth checkpoint kept, the newest still is what one continues from."""
+    trainer, _ = run(
+        tmp_path, Ask("batch_checkpoint", 12), save_keep_every=10, save_num_checkpoints_to_keep=0,
+        save_filename="ba{batch}.pt",
+    )  # fmt: skip
+    assert trainer._saver is not None
+    from composer.core.intervals import create_interval_scheduler
+
+    trainer._saver.save_interval = create_interval_scheduler("1ba")
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    trainer.close()
+    assert caught.value.checkpoint == str(tmp_path / "ba12.pt")
+    assert sorted(p.name for p in tmp_path.glob("ba*.pt")) == ["ba10.pt", "ba12.pt"]

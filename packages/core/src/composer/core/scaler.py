@@ -68,6 +68,28 @@ class ClosureGradScaler(torch.amp.GradScaler):
         )
         return dist.any_rank(found)
 
+    def step_all(self, optimizers: Sequence[torch.optim.Optimizer]) -> bool:
+        """Let optimizers step whose gradients were unscaled, or, if any overflowed, none of them.
+
+        Args:
+            optimizers: The optimizers; one without gradients is left out.
+
+        Returns:
+            Whether they stepped.
+        """
+        found = [
+            optimizer
+            for optimizer in optimizers
+            if self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        ]
+        applied = not self.overflowed(found)
+        if applied:
+            for optimizer in found:
+                self.step(optimizer)
+        if found:
+            self.update()
+        return applied
+
     def step_with_closure(
         self, optimizer: torch.optim.Optimizer, closure: Callable[[], torch.Tensor]
     ) -> bool:

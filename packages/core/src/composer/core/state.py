@@ -143,7 +143,7 @@ class State(Serializable):
     run_name: str
     rank_zero_seed: int
     load_path: str | None
-    #: Whether this may be a later session of a run, whose files are then its own.
+    #: Whether this may go on with a run of an earlier process, whose files are then its own.
     is_continuation: bool
     profiler: Any
     save_metrics: bool

@@ -63,24 +63,37 @@ class KeptBuffers:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._kept: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
         self.keep()
 
     def keep(self) -> None:
         """Copy the buffers as they are now, into the memory of the former copy where it fits."""
-        buffers = list(self._model.buffers())
-        if [id(buffer) for buffer, _ in self._kept] != [id(buffer) for buffer in buffers]:
-            self._kept = [(buffer, buffer.clone()) for buffer in buffers]
+        # By name: a forward pass may put a new tensor in a buffer's place.
+        here = [
+            (module, name, buffer)
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        same = [(id(m), n, b.shape, b.dtype, b.device) for m, n, b in here] == [
+            (id(m), n, b.shape, b.dtype, b.device) for m, n, b in self._kept
+        ]
+        if not same:
+            self._kept = [(module, name, buffer.detach().clone()) for module, name, buffer in here]
             return
         with torch.no_grad():
-            for buffer, kept in self._kept:
+            for (_, _, buffer), (_, _, kept) in zip(here, self._kept, strict=True):
                 kept.copy_(buffer)
 
     def put_back(self) -> None:
         """Set the buffers to the copy."""
         with torch.no_grad():
-            for buffer, kept in self._kept:
-                buffer.copy_(kept)
+            for module, name, kept in self._kept:
+                buffer = module._buffers.get(name)
+                if buffer is not None and buffer.shape == kept.shape:
+                    buffer.copy_(kept)
+                else:
+                    module._buffers[name] = kept.clone()
 
 
 def unwrapped_model(model: torch.nn.Module) -> torch.nn.Module:

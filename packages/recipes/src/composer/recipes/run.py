@@ -135,9 +135,9 @@ class Outcome:
         return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
 
     def _logs(self) -> list[str]:
-        written = {Path(checkpoint).parent for checkpoint in self.checkpoints}
+        written = {Path(checkpoint).parent.resolve() for checkpoint in self.checkpoints}
         files = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
-        return [str(f) for f in files if f.is_file() and f.parent not in written]
+        return [str(f) for f in files if f.is_file() and f.parent.resolve() not in written]
 
 
 class Progress(Callback):
@@ -181,11 +181,12 @@ def _run_folder(base: Path, name: str, *, again: bool) -> Path:
     from composer.utils import dist
 
     folder, number = base / name, 1
-    # Several ranks would not agree on what is free, and the trainer refuses to overwrite anyway.
-    while not again and dist.get_world_size() == 1 and folder.exists() and any(folder.iterdir()):
+    while not again and folder.exists() and any(folder.iterdir()):
         number += 1
         folder = base / f"{name}-{number}"
-    return folder
+    chosen = [folder]
+    dist.broadcast_object_list(chosen)  # rank zero's word counts, before anybody writes there
+    return chosen[0]
 
 
 def in_folder(recipe: Recipe, folder: Path) -> Recipe:

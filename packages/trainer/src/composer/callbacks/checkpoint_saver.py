@@ -207,8 +207,12 @@ class CheckpointSaver(Callback):
         if state.load_path is not None and not self._checked:
             self._take_stock(place, state, state.load_path)
         self._checked = True
-        if not self.overwrite and dist.get_global_rank() == 0:
-            conflicts = conflicting_names(place.names(), self.filename, state.timestamp)
+        if not self.overwrite:
+            found: list[list[str]] = [[]]
+            if dist.get_global_rank() == 0:
+                found = [conflicting_names(place.names(), self.filename, state.timestamp)]
+            dist.broadcast_object_list(found)  # all ranks refuse, or none does
+            conflicts = found[0]
             if conflicts:
                 raise FileExistsError(
                     f"the folder {place.path('')} holds files that this run would write again: "
@@ -328,7 +332,7 @@ class CheckpointSaver(Callback):
                 state, weights_only=self.weights_only, ignore_keys=self.ignore_keys
             ) as contents:
                 if dist.get_global_rank() != 0:
-                    self._ledger.drop_surplus()
+                    self._ledger.drop_surplus(elsewhere=self._handed_on(logger))
                     return None
                 facts = describe(state, contents, weights_only=self.weights_only)
                 publication = self._publication(place, name, facts, before, state, logger)
@@ -381,7 +385,7 @@ class CheckpointSaver(Callback):
         latest, remote, pointer = self.latest_filename, self.remote_file_name, None
         if latest is not None:
             latest = format_name_with_dist(latest, state.run_name)
-        if remote is not None and logger.has_file_upload_destination():
+        if remote is not None and self._handed_on(logger):
             remote = get_save_filename(state, remote)
             if self.latest_remote_file_name is not None:
                 pointer = format_name_with_dist(self.latest_remote_file_name, state.run_name)
@@ -393,13 +397,16 @@ class CheckpointSaver(Callback):
             before=before,
             name=name,
             facts=facts,
-            latest=latest if self.num_checkpoints_to_keep else None,
+            latest=latest if self.num_checkpoints_to_keep or remote is None else None,
             best=None if self._watch is None else self._best_link(state),
             logger=logger,
             remote=remote,
             remote_latest=pointer,
             overwrite=self.overwrite,
         )
+
+    def _handed_on(self, logger: Logger) -> bool:
+        return self.remote_file_name is not None and logger.has_file_upload_destination()
 
     def _best_link(self, state: State) -> str:
         return format_name_with_dist(BEST_FILENAME, state.run_name)

@@ -40,11 +40,19 @@ class Ledger:
         self.records: list[Record] = []
         self.timestamps: dict[str, dict[str, Any]] = {}
         self._count = 0
+        # Scores by other metrics: a later process may choose by one of them again.
+        self._other_scores: dict[str, dict[str, float]] = {}
 
     @property
     def best(self) -> list[Record]:
         """The best checkpoints, the best first."""
         return [] if self.retention.best_metric is None else self.retention.best(self.records)
+
+    @property
+    def _rule(self) -> str:
+        """By what the best are chosen now, in words; empty if they are not."""
+        rules = self.retention
+        return f"{rules.best_mode} of {rules.best_metric}" if rules.best_metric else ""
 
     def add(self, name: str, timestamp: Mapping[str, Any], score: float | None) -> Any:
         """Note that a checkpoint is being saved.
@@ -76,13 +84,16 @@ class Ledger:
         """
         self.records, self.timestamps, self._count = before
 
-    def drop_surplus(self) -> list[str]:
+    def drop_surplus(self, *, elsewhere: bool = False) -> list[str]:
         """Take off the list what no rule keeps.
+
+        Args:
+            elsewhere: Whether somebody else keeps the newest.
 
         Returns:
             The names, oldest first.
         """
-        surplus = [r.name for r in self.retention.surplus(self.records)]
+        surplus = [r.name for r in self.retention.surplus(self.records, elsewhere=elsewhere)]
         self.records = [r for r in self.records if r.name not in surplus]
         return surplus
 
@@ -92,14 +103,18 @@ class Ledger:
         Returns:
             Names, numbers, scores and timestamps.
         """
-        rules = self.retention
+        scores = {r.name: r.score for r in self.records if r.score is not None}
+        left = {r.name for r in self.records}
+        others = {
+            rule: {name: score for name, score in found.items() if name in left}
+            for rule, found in self._other_scores.items()
+        }
         return {
             "saved_checkpoints": [r.name for r in self.records],
             "timestamps": dict(self.timestamps),
             "count": self._count,
             "indices": {r.name: r.index for r in self.records},
-            "scores": {r.name: r.score for r in self.records if r.score is not None},
-            "scored_by": [rules.best_metric, rules.best_mode],
+            "scores": {**others, **({self._rule: scores} if self._rule else {})},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -110,18 +125,15 @@ class Ledger:
         """
         names = list(state["saved_checkpoints"])
         indices = state.get("indices") or {name: i + 1 for i, name in enumerate(names)}
-        scores = dict(state.get("scores") or {})
-        rules = self.retention
-        if scores and state.get("scored_by") != [rules.best_metric, rules.best_mode]:
-            if rules.best_metric is not None:
-                log.warning(
-                    "the checkpoints that are there were scored by %s, so they do not compete by "
-                    "%s of %s",
-                    state.get("scored_by"),
-                    rules.best_mode,
-                    rules.best_metric,
-                )
-            scores = {}
+        by_rule = {rule: dict(found) for rule, found in (state.get("scores") or {}).items()}
+        scores = by_rule.pop(self._rule, {}) if self._rule else {}
+        self._other_scores = by_rule
+        if self._rule and by_rule and names and not scores:
+            log.warning(
+                "the checkpoints that are there were scored by %s, so they do not compete by %s",
+                ", ".join(by_rule),
+                self._rule,
+            )
         self.timestamps = dict(state["timestamps"])
         self._count = int(state.get("count", len(names)))
         self.records = [

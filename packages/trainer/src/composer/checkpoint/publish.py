@@ -100,7 +100,7 @@ class Publication:
         if self.best is not None:
             best = self.ledger.best
             self.place.point(self.best, best[0].name if best else None)
-        for name in self.ledger.drop_surplus():
+        for name in self.ledger.drop_surplus(elsewhere=self.remote is not None):
             try:
                 self.place.remove(name)
             except Exception as error:

@@ -20,7 +20,7 @@ class Record:
 
     Attributes:
         name: Its name, relative to the folder.
-        index: The how-many-th it was, counted from 1 over all sessions of the run.
+        index: The how-many-th it was, counted from 1 over all processes of the run.
         timestamp: The counters of the run.
         score: The metric at that moment, or ``None`` where there was none.
 
@@ -107,18 +107,23 @@ class Retention:
         scored.sort(key=lambda r: (sign * (r.score or 0.0), r.index))
         return scored[: self.num_best]
 
-    def surplus(self, records: Sequence[Record]) -> list[Record]:
+    def surplus(self, records: Sequence[Record], *, elsewhere: bool = False) -> list[Record]:
         """Return the checkpoints that no rule wants.
+
+        The newest is never among them, whatever the rules say, unless it is kept elsewhere too:
+        it may be the only good one.
 
         Args:
             records: All checkpoints, oldest first.
+            elsewhere: Whether somebody else keeps the newest.
 
         Returns:
             Those to be deleted, oldest first.
         """
         if self.keep_last < 0:
             return []
-        newest = records[max(0, len(records) - self.keep_last) :] if self.keep_last else ()
+        count = self.keep_last if elsewhere else max(1, self.keep_last)
+        newest = records[max(0, len(records) - count) :] if count else ()
         kept = {r.name for r in newest}
         if self.best_metric is not None:
             kept |= {r.name for r in self.best(records)}

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
@@ -54,8 +55,27 @@ def _metadata(state: State) -> dict[str, Any]:
         "precision": state.precision.value,
         "world_size": dist.get_world_size(),
         "device_train_microbatch_size": state.device_train_microbatch_size,
-        "dataloader_batch_size": getattr(state.train_dataloader, "batch_size", None),
+        "dataloader_batch_size": batch_size_of(state.train_dataloader),
     }
+
+
+def batch_size_of(dataloader: Any) -> int | None:
+    """Return how many samples a loader puts into a batch, if it says so.
+
+    Args:
+        dataloader: The loader.
+
+    Returns:
+        The number, of the loader or of its batch sampler.
+
+    Example:
+        >>> batch_size_of(torch.utils.data.DataLoader([1, 2], batch_size=2))
+        2
+    """
+    size = getattr(dataloader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(dataloader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else None
 
 
 def _top_level_copy(value: Any) -> Any:
@@ -316,7 +336,7 @@ def link_latest(path: str | Path, link: str | Path) -> None:
             f"{link} is a file and not a link to a checkpoint; move it away, or give the link "
             f"(`save_latest_filename`) another name"
         )
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    temporary = link.with_name(f".{link.name}.{uuid.uuid4().hex[:12]}.tmp")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(os.path.relpath(path, link.parent))
     temporary.replace(link)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from composer.trainer.step import TrainStep
+from composer.trainer.step import BatchStep
 
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["AlternatingStep", "OptimizerStep", "split_optimizers"]
+__all__ = ["AlternatingStep", "OptimizerStep", "check_turns", "split_optimizers"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,27 @@ def split_optimizers(given: Sequence[Any]) -> tuple[list[Any], list[OptimizerSte
     return [step.optimizer for step in steps], steps
 
 
+def check_turns(steps: Sequence[OptimizerStep], policy: str | None) -> None:
+    """Refuse what a batch of several updates cannot undo.
+
+    Args:
+        steps: The steps that take turns.
+        policy: What to do about a loss that is not finite.
+
+    Raises:
+        ValueError: If a batch is to be passed over, some of whose turns have updated already.
+
+    Example:
+        >>> check_turns([], "skip")
+    """
+    if steps and policy in ("skip", "rewind"):
+        raise ValueError(
+            f"on_nonfinite_loss={policy!r} passes over a whole batch, and where optimizers take "
+            f"turns the first has stepped when the second finds a loss that is not finite; use "
+            f"on_nonfinite_loss='stop'"
+        )
+
+
 class AlternatingStep:
     """Trains on one batch with several optimizers in turn.
 
@@ -127,7 +148,7 @@ class AlternatingStep:
         self,
         state: State,
         steps: Sequence[OptimizerStep],
-        make: Callable[[OptimizerStep], TrainStep],
+        make: Callable[[OptimizerStep], BatchStep],
     ) -> None:
         self._state = state
         self._turns = [(step, make(step)) for step in steps]
@@ -172,6 +193,7 @@ class AlternatingStep:
         others = [p for p in self._state.model.parameters() if id(p) not in own and p.requires_grad]
         for parameter in others:
             parameter.requires_grad_(False)
+            parameter.grad = None  # of another turn, and no business of what clips or watches now
         try:
             yield
         finally:

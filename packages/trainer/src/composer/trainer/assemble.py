@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from composer.devices.base import Device
 
 __all__ = [
+    "agree_on_length",
     "algorithms",
     "callbacks",
     "configure_python_logging",
@@ -387,3 +388,29 @@ def set_train_data(
             "`drop_last` does not drop all of it"
         )
     return spec
+
+
+def agree_on_length(state: State) -> None:
+    """Make an epoch as long on every rank as on the one whose loader is the shortest.
+
+    Args:
+        state: The state of the run; its loader must be set.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> agree_on_length(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()))
+    """
+    if dist.get_world_size() == 1:
+        return
+    own = None if state.dataloader_len is None else int(state.dataloader_len.value)
+    lengths = dist.all_gather_object(own)
+    known = [length for length in lengths if length is not None]
+    if len(known) < len(lengths) or len(set(known)) < 2:
+        return
+    log.warning(
+        "the ranks' train dataloaders hold %s batches; each epoch has %d on all of them",
+        known,
+        min(known),
+    )
+    state.dataloader_len = min(known)

@@ -222,6 +222,8 @@ class AutoMicrobatchStep:
         """
         state = self._state
         search = self._search or self._begin(int(num_samples))
+        if search.fails is None:
+            search.size = max(search.size, int(num_samples))
         batch = state.batch
         with retrying(state) as put_back:
             while True:

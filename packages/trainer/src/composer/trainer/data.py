@@ -283,6 +283,16 @@ class TrainData(Serializable):
         """
         self._left, self._left_at = batches, (epoch, done)
 
+    def skip(self) -> None:
+        """Forget a position that was to be come back to: its epoch is at its end."""
+        self._pending = None
+
+    def close(self) -> None:
+        """Let go of the iterator of an epoch that was not finished, and of worker processes."""
+        self._left = self._counted = None
+        if self._seekable is not None:
+            self._seekable.close()
+
     def finish(self) -> None:
         """Note that the epoch was gone through to its end."""
         self._finished = True

@@ -319,7 +319,8 @@ class EvalLoop:
         many = dist.get_world_size() > 1
         while True:
             batch, samples = _NO_BATCH, 0.0
-            for batch in source:
+            asked = interruption.asked
+            for batch in () if asked else source:
                 if spec.batch_transforms is not None:
                     batch = spec.batch_transforms(batch)
                 samples = float(spec.get_num_samples_in_batch(batch))
@@ -331,7 +332,7 @@ class EvalLoop:
                 samples = float(left)
             if left is not None:
                 left -= int(samples)
-            has, stop = float(batch is not _NO_BATCH), float(interruption.asked)
+            has, stop = float(batch is not _NO_BATCH), float(asked)
             if many:
                 has, stop, samples = dist.sum_over_ranks([has, stop, samples])
             if stop:

@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 EXIT_CODES = {"SIGINT": 130, "SIGUSR1": 138, "SIGTERM": 143, "max_wall_clock": 75}
 
 
+# Within so many seconds a further signal is the same request once more.
+_REPEATS = 5.0
+
+
 class TrainingInterrupted(SystemExit):
     """Training was asked to end, and did so in good order; uncaught, it ends the process.
 
@@ -114,6 +118,7 @@ class Interruption:
         self._clock = clock
         self._deadline = None if seconds is None else clock() + seconds
         self._reason: str | None = None
+        self._asked_at = 0.0
         self._process = os.getpid()
         # Asked for at every batch, hence an attribute: a signal sets it.
         self.pending = self._deadline is not None
@@ -126,9 +131,9 @@ class Interruption:
         return self._reason is not None
 
     @property
-    def reason(self) -> str:
-        """What asked; on a rank that was not asked itself, a termination by the others."""
-        return self._reason or "SIGTERM"
+    def reason(self) -> str | None:
+        """What asked; ``None`` on a rank that was not asked itself."""
+        return self._reason
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -140,6 +145,7 @@ class Interruption:
             Nothing.
         """
         before: dict[int, Any] = {}
+        self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():
             for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
                 number = getattr(signal, name, None)  # Windows knows no SIGUSR1
@@ -149,6 +155,8 @@ class Interruption:
         try:
             yield
         finally:
+            # A later call of `fit` is its user's wish to go on; a time limit stays.
+            self._reason, self.pending = None, self._deadline is not None
             for number, handler in before.items():
                 # A handler that was not installed from Python cannot be put back from here.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -156,14 +164,23 @@ class Interruption:
     def _handler(self, name: str, before: Any) -> Callable[[int, FrameType | None], None]:
         def note(number: int, frame: FrameType | None) -> None:
             if os.getpid() != self._process:
-                # A forked worker: what the terminal sends to all is the main process's to answer.
-                if number != signal.SIGINT:
+                # A forked worker: what is sent to all is the main process's to answer, which lets
+                # its workers end.
+                if number == signal.SIGTERM:
                     self._end_at_once(number)
                 return
             if self._reason in EXIT_CODES and self._reason != "max_wall_clock":
-                self._end_at_once(number)
+                # Schedulers tell the launcher and its ranks, and the launcher tells them again.
+                if number == signal.SIGINT or self._clock() - self._asked_at > _REPEATS:
+                    self._end_at_once(number)
+                return
             self._reason = name
+            self._asked_at = self._clock()
             self.pending = True
+            # Workers that got the signal too are gone soon, which is no error now: no batch is
+            # drawn any more. Without this, their end raises in the middle of whatever runs.
+            if callable(signal.getsignal(signal.SIGCHLD)):
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             log.warning(
                 "%s: the run ends at the next safe point, after one save; a second signal ends it "
                 "at once",

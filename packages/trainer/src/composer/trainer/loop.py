@@ -16,6 +16,7 @@ from composer.trainer.interruption import EvaluationInterrupted, Interruption, T
 from composer.trainer.metrics import computed
 from composer.trainer.nonfinite import NonFiniteLossError, NonFinitePolicy
 from composer.trainer.schedules import Schedules
+from composer.utils import dist
 
 if TYPE_CHECKING:
     from composer.core.engine import Engine
@@ -112,10 +113,19 @@ class TrainLoop:
                 if self._done():
                     break
                 batches = self._start_epoch()
+        elif self._is_inside_finished_epoch():
+            self._data.skip()
+            self._finish_epoch()
         step = int(state.timestamp.batch)
         self._logger.log_metrics(state.timestamp.log_values(), step=step)
         run_event(Event.FIT_END)
         self._evaluate(Event.FIT_END)
+        self._stop_after_end()
+
+    def _is_inside_finished_epoch(self) -> bool:
+        """Whether a run that is continued trained on its last batch and no more."""
+        inside = self._state.timestamp.batch_in_epoch.value
+        return bool(inside) and self._at_epoch_end(self._limit())
 
     def _enter(self) -> EpochIterator:
         """Come to the first new batch, in a fresh epoch or inside a started one."""
@@ -205,7 +215,8 @@ class TrainLoop:
                 local = count_samples(state.batch)
             self._train_batch(local, samples, tokens)
             # Several ranks have agreed by now; a signal that came later waits for the next batch.
-            if self._to_stop or (interruption.pending and ranks is None and interruption.asked):
+            asked = self._to_stop or (interruption.pending and ranks is None and interruption.asked)
+            if asked and not self._done():
                 self._stop()
             if self._done():
                 if not self._at_epoch_end(limit):
@@ -221,7 +232,10 @@ class TrainLoop:
 
     def _at_epoch_end(self, limit: int | None) -> bool:
         """Whether the run's last batch is its epoch's last too."""
-        length = limit if limit is not None else self._data.spec.num_batches
+        length = limit
+        if length is None:
+            known = self._state.dataloader_len
+            length = self._data.spec.num_batches if known is None else int(known.value)
         return length is not None and self._state.timestamp.batch_in_epoch.value >= length
 
     def _refuse_empty_epoch(self) -> None:
@@ -353,11 +367,14 @@ class TrainLoop:
 
     def _stop(self) -> None:
         """Save once and end, because the run was asked to; every rank comes here together."""
-        state, reason = self._state, self._interruption.reason
+        state = self._state
+        reason = self._agreed_reason()
         saved = None if self._save is None else self._save()
+        if self._ranks is not None:
+            dist.barrier()  # a rank that ends takes the others along, so the writing one goes first
         where = "nothing is saved, since there is no save_folder"
         if self._save is not None:
-            where = "rank zero saves it" if saved is None else f"it can be continued from {saved}"
+            where = "rank zero saved it" if saved is None else f"it can be continued from {saved}"
         log.warning(
             "run %s ends at batch %d because of %s; %s",
             state.run_name,
@@ -367,13 +384,28 @@ class TrainLoop:
         )
         raise TrainingInterrupted(reason, saved)
 
+    def _agreed_reason(self) -> str:
+        """What asked for the end: on this rank, or on the first that knows."""
+        reasons = [self._interruption.reason]
+        if self._ranks is not None:
+            reasons = dist.all_gather_object(self._interruption.reason)
+        return next((reason for reason in reasons if reason is not None), "SIGTERM")
+
+    def _stop_after_end(self) -> None:
+        """End where a request came too late to cut anything: all is done and saved."""
+        asked = self._to_stop or self._interruption.asked
+        if self._ranks is not None:
+            asked, _ = self._ranks.share_end(stop=asked, seconds=0.0)
+        if asked:
+            self._stop()
+
     def _stop_before_start(self) -> None:
         """End before the first batch, where there is nothing new to save."""
         asked = self._interruption.asked
         if self._ranks is not None:
             asked, _ = self._ranks.share_end(stop=asked, seconds=0.0)
         if asked:
-            reason = self._interruption.reason
+            reason = self._agreed_reason()
             log.warning(
                 "run %s ends before its first batch because of %s; nothing was trained, so "
                 "nothing is saved",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from composer.core.scaler import needs_closure
 from composer.utils import dist
 from composer.utils.modules import KeptBuffers
 from composer.utils.suggestions import did_you_mean
@@ -132,6 +133,7 @@ class NonFinitePolicy:
         self._state = state
         self._rewind = rewind
         self._buffers: KeptBuffers | None = None
+        self._parameters: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._rewound: tuple[str, int] | None = None
         self._row = (-1, 0)
 
@@ -143,6 +145,13 @@ class NonFinitePolicy:
             self._buffers = KeptBuffers(self._state.model)
         else:
             self._buffers.keep()
+        self._parameters = [
+            (parameter, parameter.detach().clone())
+            for optimizer in self._state.optimizers
+            if needs_closure(optimizer)  # these may find the loss in the middle of a step
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
 
     def handle(self, error: NonFiniteLossError) -> None:
         """Go on after a batch, or do not; the batch is passed over by clock and data alike.
@@ -158,8 +167,13 @@ class NonFinitePolicy:
         state = self._state
         if self._buffers is not None:
             self._buffers.put_back()
+        with torch.no_grad():
+            for parameter, kept in self._parameters:
+                parameter.copy_(kept)
         for optimizer in state.optimizers:
             optimizer.zero_grad()
+            if needs_closure(optimizer):
+                optimizer.state.clear()
         state.step_applied = False
         batch = int(state.timestamp.batch)
         in_a_row = self._row[1] + 1 if self._row[0] == batch - 1 else 1

@@ -90,6 +90,7 @@ class Ranks:
         """
         if not losses:
             return {}
+        losses = {name: losses[name] for name in sorted(losses)}  # each rank in the same order
         values = torch.stack([value.double() for value in losses.values()])
         dist.all_reduce(values)
         means = (values / self.size).unbind()

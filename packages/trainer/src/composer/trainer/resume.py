@@ -17,6 +17,7 @@ from composer.checkpoint.load import (
     read_newest,
     stored_metadata,
 )
+from composer.checkpoint.save import batch_size_of
 from composer.core.persistence import restore
 from composer.trainer.options import LoadOptions, SaveOptions
 from composer.trainer.settings import (
@@ -65,6 +66,7 @@ def resume(
     schedules: Schedules | None,
     seed_given: bool,
     strict: bool,
+    spin: bool,
 ) -> Resumption | None:
     """Load the checkpoint that the options ask for, if any.
 
@@ -76,6 +78,7 @@ def resume(
         schedules: The run's schedules, or ``None`` if they are made later.
         seed_given: Whether the user chose a seed.
         strict: Whether settings that differ are an error.
+        spin: Whether a started epoch goes on where it was.
 
     Returns:
         What is left to be done, or ``None`` if nothing was loaded.
@@ -108,7 +111,7 @@ def resume(
     )
     if not load.weights_only:
         _reconcile(state, load, schedules, metadata, strict=strict)
-        _check_batches(state, metadata)
+        _check_batches(state, metadata, spin=spin)
         if seed_given and seed != state.rank_zero_seed:
             warnings.warn(
                 f"the checkpoint was made with seed {state.rank_zero_seed}, which is used instead "
@@ -131,9 +134,17 @@ def restore_training(state: State, path: str, logger: Logger) -> None:
         ValueError: If it is bad or does not fit.
     """
     saved = fetch_checkpoint(path, progress_bar=False)["state"]
-    fields = ["model", "optimizers", "schedulers", "algorithms", "scaler"]
+    fields = ["model", "optimizers", "algorithms", "scaler"]
     own = {name: map_collection(saved[name], _own) for name in fields if name in saved}
+    # Learning rates are the schedules', and these follow the clock, which goes on.
+    options = [
+        [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+        for optimizer in state.optimizers
+    ]
     restore(state, own, logger=logger, fields=fields)
+    for optimizer, groups in zip(state.optimizers, options, strict=True):
+        for group, kept in zip(optimizer.param_groups, groups, strict=True):
+            group.update(kept)
 
 
 def _own(value: Any) -> Any:
@@ -166,7 +177,7 @@ def _reconcile(
     then = {"precision": metadata.get("precision"), "max_duration": stored.get("max_duration")}
     now = {"precision": state.precision.value, "max_duration": state.settings["max_duration"]}
     report_run(now, then)
-    if schedules is not None:
+    if schedules is not None and schedules.described:  # else `fit` may still bring them
         reconcile_schedules(schedules.described, stored.get("schedulers"), report)
     report.say(complete=schedules is not None)
 
@@ -188,11 +199,14 @@ def reconcile_late(state: State, load: LoadOptions, schedules: Schedules, *, str
     report.say()
 
 
-def _check_batches(state: State, metadata: Mapping[str, Any]) -> None:
+def _check_batches(state: State, metadata: Mapping[str, Any], *, spin: bool) -> None:
     """A place inside an epoch is counted in batches, so they must be of the stored size."""
     stored = metadata.get("dataloader_batch_size")
-    here = getattr(state.train_dataloader, "batch_size", None)
+    here = batch_size_of(state.train_dataloader)
     inside = int(state.timestamp.batch_in_epoch)
+    length = state.dataloader_len
+    if not spin or (length is not None and inside >= length.value and stored == here):
+        return  # the epoch starts over, or is at its end
     ranks, here_ranks = metadata.get("world_size"), dist.get_world_size()
     if inside and ranks is not None and ranks != here_ranks:
         raise ValueError(

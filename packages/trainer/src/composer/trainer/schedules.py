@@ -165,6 +165,17 @@ class Schedules:
         finally:
             state.timestamp = now
 
+    def take_base_rates(self) -> None:
+        """Let schedulers whose state was just loaded start from the optimizers' initial rates.
+
+        These are what script and checkpoint agreed on.
+        """
+        for scheduler in self._state.schedulers:
+            groups = scheduler.optimizer.param_groups
+            bases = getattr(scheduler, "base_lrs", None)
+            if bases is not None and all("initial_lr" in group for group in groups):
+                scheduler.base_lrs = [group["initial_lr"] for group in groups]
+
     def refresh(self) -> None:
         """Set the learning rates of this library's schedules to their values now.
 

@@ -244,6 +244,10 @@ class SeekableLoader(Iterable[Any]):
     def __iter__(self) -> Iterator[Any]:
         return self.enter(0)
 
+    def close(self) -> None:
+        """Let go of worker processes that stay between epochs."""
+        vars(self._twin).pop("_iterator", None)
+
     def enter(self, batch: int) -> Iterator[Any]:
         """Iterate from a batch on.
 

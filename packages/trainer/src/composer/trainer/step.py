@@ -303,12 +303,7 @@ class TrainStep:
             for optimizer in self._optimizers:
                 optimizer.step()
             return True
-        applied = not scaler.overflowed(self._optimizers)
-        if applied:
-            for optimizer in self._optimizers:
-                scaler.step(optimizer)
-        scaler.update()
-        return applied
+        return scaler.step_all(self._optimizers)
 
     def _closure_update(self, closure: Callable[[], torch.Tensor]) -> bool:
         scaler = self._scaler

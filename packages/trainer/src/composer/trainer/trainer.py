@@ -30,7 +30,12 @@ from composer.devices import Device, get_device
 from composer.distributed.ddp import prepare_ddp_module
 from composer.distributed.sync import DDPSyncStrategy, GradientSync, ensure_sync_strategy
 from composer.trainer import assemble
-from composer.trainer.alternating import AlternatingStep, OptimizerStep, split_optimizers
+from composer.trainer.alternating import (
+    AlternatingStep,
+    OptimizerStep,
+    check_turns,
+    split_optimizers,
+)
 from composer.trainer.auto_microbatch import AutoMicrobatchStep, run_or_agree
 from composer.trainer.data import TrainData
 from composer.trainer.evaluation import EvalLoop
@@ -361,6 +366,7 @@ class Trainer:
         found_optimizers = check_optimizers(given, model, jointly=not self._turns)
         for turn in self._turns:
             turn.check(model)
+        check_turns(self._turns, self._nonfinite_policy)
         self._default_optimizer = optimizers is None
         if optimizers is None:
             found_optimizers = assemble.default_optimizer(model)
@@ -444,6 +450,7 @@ class Trainer:
             schedules=self._schedules if settled else None,
             seed_given=seed_given,
             strict=strict_mode,
+            spin=spin_dataloaders,
         )
         if self._resumption is not None:
             self._schedules.refresh()
@@ -495,6 +502,7 @@ class Trainer:
         spec = assemble.set_train_data(
             self.state, given, label=label, subset_num_batches=subset_num_batches
         )
+        assemble.agree_on_length(self.state)
         batch_size = getattr(spec.dataloader, "batch_size", None)
         warn_large_microbatch(self._microbatch_size, batch_size)
         self._set_microbatch_size(batch_size)
@@ -528,6 +536,7 @@ class Trainer:
         )
         self._pending_schedulers = None
         restore_pending_schedulers(self.state)
+        self._schedules.take_base_rates()
         self.state.settings["schedulers"] = [d for d, _ in self._schedules.described]
         self._schedules.refresh()
 
@@ -685,10 +694,6 @@ class Trainer:
 
     def _make_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> BatchStep:
         """What trains on one batch: one step, or one for each optimizer that takes its turn."""
-        step = self._make_plain_step(spec, nonfinite)
-        return AutoMicrobatchStep(self.state, step) if self.state.auto_microbatching else step
-
-    def _make_plain_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> BatchStep:
         settings: dict[str, Any] = {
             "memory": run_or_agree if self.state.auto_microbatching else None,
             "on_tokens": self._on_tokens,
@@ -696,20 +701,21 @@ class Trainer:
             "sync": self._sync,
             "guard": None if nonfinite is None else nonfinite.guard,
         }
+
+        def make(**more: Any) -> BatchStep:
+            step = TrainStep(self.state, self.engine, spec, **settings, **more)
+            return AutoMicrobatchStep(self.state, step) if self.state.auto_microbatching else step
+
         if not self._turns:
-            return TrainStep(self.state, self.engine, spec, forward=self._forward, **settings)
+            return make(forward=self._forward)
         model = self.state.model
         return AlternatingStep(
             self.state,
             self._turns,
-            lambda turn: TrainStep(
-                self.state,
-                self.engine,
-                spec,
+            lambda turn: make(
                 forward=getattr(model, turn.forward),
                 loss=getattr(model, turn.loss),
                 optimizers=[turn.optimizer],
-                **settings,
             ),
         )
 
@@ -728,10 +734,14 @@ class Trainer:
         if saver is not None:
             saver.wait()
         saved = [] if saver is None else saver.saved_checkpoints
-        path = saved[-1] if saved else state.load_path
+        # Rank zero writes the files, under names with its rank.
+        found = [saved[-1] if saved else state.load_path]
+        dist.broadcast_object_list(found)
+        path = found[0]
         if path is None:
             return None
         restore_training(state, path, self.logger)
+        self._schedules.refresh()
         return path
 
     def _restate_data(self, subset_num_batches: int | None) -> None:
@@ -770,6 +780,9 @@ class Trainer:
         assert total is not None
         if state.timestamp.count(total.unit) < total.value or state.pending_evaluations:
             return False
+        inside, length = int(state.timestamp.batch_in_epoch), state.dataloader_len
+        if self._resumption is not None and length is not None and 0 < inside == length.value:
+            return False  # the end of the epoch is still to come
         if self._resumption is not None:
             log.warning(
                 "run %s is finished: %s stands at %s of max_duration=%s, so there is nothing to "
@@ -941,6 +954,8 @@ class Trainer:
     def close(self) -> None:
         """Close loggers and callbacks; called at the end of the process if it was not before."""
         self.engine.close()
+        if self._data is not None:
+            self._data.close()
         dist.barrier()
 
 

@@ -134,6 +134,8 @@ class EMA(Algorithm):
             self.ema_model.move_params_to_device(state.model)
             if self.ema_weights_active:
                 _swap(self, state.model)
+        elif not state.step_applied:
+            return  # a batch that gave no update is none to average
         elif self.ema_started:
             self.ema_model.update(state.model, self.decay)
         else:
