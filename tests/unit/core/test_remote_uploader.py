@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import pathlib
+import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,24 +32,26 @@ class Slow(LocalObjectStore):
     def __init__(self, root: pathlib.Path) -> None:
         super().__init__(root)
         self.go = threading.Event()
+        self.steps: list[str] = []
         self.errors: list[Exception] = []
         self.order: list[str] = []
         self.closed = False
-        self.now = self.most = 0
+        self.begun = threading.Semaphore(0)
         self.lock = threading.Lock()
 
     def upload_object(self, object_name: str, *args: Any, **kwargs: Any) -> None:
         with self.lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
+            self.steps.append(f"begin {object_name}")
+        self.begun.release()
         assert self.go.wait(30)
         with self.lock:
-            self.now -= 1
             error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
         super().upload_object(object_name, *args, **kwargs)
-        self.order.append(object_name)
+        with self.lock:
+            self.order.append(object_name)
+            self.steps.append(f"end {object_name}")
 
     def close(self) -> None:
         self.closed = True
@@ -98,15 +101,74 @@ def test_file_may_go_as_soon_as_it_is_handed_over(
     assert store.closed
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_folder_of_the_file_may_go_before_the_upload(
+    links: bool,
+    make: Callable[..., RemoteUploader],
+    store: Slow,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not links:
+        monkeypatch.setattr("os.link", refuse)
+    uploader = make()
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+        path = pathlib.Path(folder, "ep1.pt")
+        path.write_text("weights")
+        uploader.upload_file_async("ep1.pt", path, overwrite=False)
+    store.go.set()
+    uploader.wait_and_close()
+    assert (tmp_path / "remote/run1/ep1.pt").read_text() == "weights"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_only_what_was_staged_is_removed(
+    links: bool,
+    make: Callable[..., RemoteUploader],
+    store: Slow,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the folder of the file is called."""
+    if not links:
+        monkeypatch.setattr("os.link", refuse)
+    staging, folder = tmp_path / "staging", tmp_path / "composer-upload-mine"
+    for each in (staging, folder):
+        each.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(staging))
+    (folder / "ep1.pt").write_text("weights")
+    (folder / "notes").write_text("mine")
+    store.go.set()
+    uploader = make()
+    uploader.upload_file_async("ep1.pt", folder / "ep1.pt", overwrite=False)
+    uploader.wait_and_close()
+    assert sorted(each.name for each in folder.iterdir()) == ["ep1.pt", "notes"]
+    assert list(staging.iterdir()) == []
+
+
+def refuse(*args: object) -> None:
+    raise OSError("no links here")
+
+
+def test_staging_that_fails_leaves_nothing(
+    make: Callable[..., RemoteUploader], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "staging"))
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "a").write_text("x")
+    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("shutil.copyfile", refuse)
+    with pytest.raises(OSError, match="no links here"):
+        make().upload_file_async("a", tmp_path / "a", overwrite=False)
+    assert list((tmp_path / "staging").iterdir()) == []
+
+
 def test_staging_without_links(
     make: Callable[..., RemoteUploader],
     store: Slow,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError("no links here")
-
     staging = tmp_path / "staging"
     staging.mkdir()
     monkeypatch.setattr("os.link", refuse)
@@ -128,14 +190,30 @@ def test_what_points_to_data_goes_after_it(
     uploader = make(num_concurrent_uploads=4)
     path = tmp_path / "a"
     path.write_text("x")
-    data = uploader.upload_file_async("data", path, overwrite=False)
-    manifest = uploader.upload_file_async("manifest", path, overwrite=False, after=[data])
+    data = Watched(uploader.upload_file_async("data", path, overwrite=False))
+    manifest = Watched(
+        uploader.upload_file_async("manifest", path, overwrite=False, after=[data.future])
+    )
     uploader.upload_file_async("latest", path, overwrite=True, after=[data, manifest])
-    time.sleep(0.1)
-    assert store.most == 1
+    # The last one has a thread, and looks whether it may begin.
+    assert data.asked.wait(30)
     store.go.set()
     uploader.wait_and_close()
-    assert store.order == ["run1/data", "run1/manifest", "run1/latest"]
+    names = ("run1/data", "run1/manifest", "run1/latest")
+    assert store.steps == [f"{step} {name}" for name in names for step in ("begin", "end")]
+
+
+class Watched(concurrent.futures.Future[None]):
+    """An upload that notes when another one asks for its outcome."""
+
+    def __init__(self, future: concurrent.futures.Future[None]) -> None:
+        super().__init__()
+        self.future = future
+        self.asked = threading.Event()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.asked.set()
+        return self.future.exception(timeout)
 
 
 def test_what_points_to_data_that_failed_is_not_uploaded(
@@ -223,15 +301,16 @@ def test_number_of_uploads_at_one_time(
     uploader = make(num_concurrent_uploads=number)
     path = tmp_path / "a"
     path.write_text("x")
+    before = set(threading.enumerate())
     for each in range(6):
         uploader.upload_file_async(str(each), path, overwrite=False)
-    deadline = time.monotonic() + 10
-    while store.now < number and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.05)
+    # That many are held by the store at one time, and no other has a thread to begin in.
+    for _ in range(number):
+        assert store.begun.acquire(timeout=30)
+    assert len(set(threading.enumerate()) - before) == number
+    assert len(store.steps) == number
     store.go.set()
     uploader.wait()
-    assert store.most == number
     assert len(store.order) == 6
 
 
@@ -258,14 +337,21 @@ def test_waiting_for_remote_files(
 
 
 def test_closing_does_not_wait_for_files_that_never_come(
-    make: Callable[..., RemoteUploader],
+    make: Callable[..., RemoteUploader], store: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    looked = threading.Event()
+
+    def missing(name: str) -> int:
+        looked.set()
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(store, "get_object_size", missing)
     uploader = make()
-    waiting = uploader.check_remote_files_exist_async(["a"], 3600, 30)
-    started = time.monotonic()
+    waiting = uploader.check_remote_files_exist_async(["a"], 60, 60)
+    assert looked.wait(30)
     uploader.wait_and_close()
-    assert waiting.result(30) is RemoteFilesExistingCheckStatus.ERROR
-    assert time.monotonic() - started < 10
+    # Had it slept to the end, the outcome would be that the time is over.
+    assert waiting.result(0) is RemoteFilesExistingCheckStatus.ERROR
 
 
 def test_store_from_uri_and_arguments(tmp_path: pathlib.Path) -> None:

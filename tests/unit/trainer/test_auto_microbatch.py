@@ -292,3 +292,42 @@ ERRORS = [
 @pytest.mark.parametrize(("error", "expected"), ERRORS, ids=range(len(ERRORS)))
 def test_which_errors_count(error: BaseException, expected: bool) -> None:
     assert is_out_of_memory(error) is expected
+
+
+def test_a_small_first_batch_does_not_limit_the_others() -> None:
+    small, large = list(loader(2, 2, shuffle=False)), list(loader(48, 16, shuffle=False))
+    _, sizes = train("auto", Budget(100), train_dataloader=[*small, *large], max_duration="4ba")
+    assert sizes == [2, 16, 16, 16]
+
+
+def test_a_turn_that_ran_out_of_memory_is_begun_again_alone() -> None:
+    from composer.trainer import OptimizerStep
+
+    class Two(TinyModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Linear(4, 3)
+
+        def second(self, batch: Any) -> torch.Tensor:
+            return FailsInBackward.apply(self.other(batch[0]) + self.linear(batch[0]), 5)
+
+    def run(size: Any) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        model = Two().double()
+        batches = [(x.double(), y) for x, y, _ in loader(32, 8, shuffle=False)]
+        trainer = Trainer(
+            model=model, train_dataloader=batches, max_duration="1ep", progress_bar=False,
+            device_train_microbatch_size=size,
+            optimizers=[
+                OptimizerStep(torch.optim.SGD(model.linear.parameters(), lr=0.1), name="one"),
+                OptimizerStep(torch.optim.SGD(model.other.parameters(), lr=0.1), name="two",
+                              forward="second"),
+            ],
+        )  # fmt: skip
+        trainer.fit()
+        trainer.close()
+        return model.state_dict()
+
+    found, expected = run("auto"), run(4)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-12)

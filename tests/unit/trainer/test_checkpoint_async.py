@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -243,8 +242,7 @@ def test_one_at_a_time_and_the_wait_is_said_once(
         t.fit()
     assert slow.most == 1
     assert caplog.text.count("training waited") == 1
-    seconds = float(caplog.text.split("waited ")[1].split(" s")[0])
-    assert 0.1 <= seconds < 5
+    assert float(caplog.text.split("waited ")[1].split(" s")[0]) > 0
     assert sorted(p.name for p in tmp_path.glob("ba*.pt")) == [f"ba{i}.pt" for i in (1, 2, 3, 4)]
     t.close()
 
@@ -351,10 +349,9 @@ def test_a_store_that_never_answers_does_not_hold_for_ever() -> None:
     release = threading.Event()
     background = Background(timeout=0.1)
     background.start(lambda: release.wait(20), "a.pt")
-    begin = time.perf_counter()
     with pytest.raises(TimeoutError, match=r"a\.pt takes longer than"):
         background.wait()
-    assert time.perf_counter() - begin < 5
+    assert background.busy  # it was not waited for to its end
     release.set()
     background.wait()
 

@@ -16,6 +16,7 @@ from composer.checkpoint import (
     find_newest_remote,
     load_checkpoint,
     read_newest,
+    save_checkpoint,
     verify,
 )
 from composer.checkpoint import places as places_module
@@ -270,21 +271,34 @@ def test_nothing_is_left_on_this_machine(
 def test_a_store_that_cannot_delete_keeps_all(
     store: FakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def cannot(name: str) -> None:
-        raise NotImplementedError(f"cannot delete {name}")
-
-    monkeypatch.setattr(store, "delete_object", cannot)
-    for _ in range(2):
-        t = trainer(
-            CheckpointSaver(
-                FOLDER, "ba{batch}.pt", save_interval="3ba", num_checkpoints_to_keep=1,
-                overwrite=True,
-            )
-        )  # fmt: skip
+    # The contract's own, which a store that cannot delete does not replace.
+    monkeypatch.setattr(FakeStore, "delete_object", ObjectStore.delete_object)
+    for _ in range(2):  # the second time over files that are there
+        caplog.clear()
+        saver = CheckpointSaver(
+            FOLDER, "ba{batch}.pt", save_interval="2ba", num_checkpoints_to_keep=1, overwrite=True
+        )
+        t = trainer(saver)
         t.fit()
         t.close()
-    assert "ba3.pt could not be deleted" in caplog.text
-    assert all(complete(store, f"r/ck/ba{batch}.pt") for batch in (3, 6))
+        warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(warned) == 1
+        assert "the store of fake://bucket/r/ck cannot delete: ba2.pt" in warned[0]
+        assert saver.saved_checkpoints == ["fake://bucket/r/ck/ba6.pt"]
+    assert all(complete(store, f"r/ck/ba{batch}.pt") for batch in (2, 4, 6))
+    assert store.objects["r/ck/latest-rank0.pt.symlink"] == b"r/ck/ba6.pt"
+
+
+def test_links_go_on_in_a_store_that_cannot_delete(
+    store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeStore, "delete_object", ObjectStore.delete_object)
+    place = places_module.RemoteFolder("fake://bucket/r", store)
+    place.prepare(lambda name: True)
+    place.point("best.pt", "a.pt")
+    place.point("best.pt", None)
+    place.point("best.pt", "b.pt")
+    assert store.objects["r/best.pt.symlink"] == b"r/b.pt"
 
 
 def test_other_runs_in_the_store_are_left_alone(store: FakeStore) -> None:
@@ -393,6 +407,75 @@ def test_loading_by_any_name(name: str, store: FakeStore) -> None:
     store.objects["r/ck/ba6.pt"] = bytes(data)
     with pytest.raises(ValueError, match="according to its manifest"):
         load_checkpoint(f"fake://bucket/r/ck/{name}", state)
+
+
+@pytest.mark.parametrize("name", ["latest-rank0.pt", "latest-rank0.pt.symlink"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("fake://other/r/ck/ba6.pt", "http://host/ba6.pt", "file:///ba6.pt"),
+        *("r/ck/../../secret.pt", ""),
+    ],
+)
+@pytest.mark.parametrize("by_uri", [True, False])
+def test_pointers_out_of_the_store_are_refused(
+    by_uri: bool, target: str, name: str, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    store.objects["r/ck/latest-rank0.pt.symlink"] = target.encode()
+    # What a store that resolves all of them would fetch.
+    good = store.objects["r/ck/ba6.pt"]
+    for other in ("r/ck/../../secret.pt", "ba6.pt", "/ba6.pt", target):
+        store.objects[other] = good
+    where: dict[str, Any] = {} if by_uri else {"object_store": store}
+    path = f"fake://bucket/r/ck/{name}" if by_uri else f"r/ck/{name}"
+    with pytest.raises(ValueError, match=r"leaves its bucket|names no file"):
+        load_checkpoint(path, state_of(), load_weights_only=True, **where)
+
+
+def test_pointers_of_one_bucket_do_not_lead_to_another(tmp_path: Path) -> None:
+    from composer.utils.object_store import MemoryObjectStore
+
+    pytest.importorskip("fsspec")
+    here, there = MemoryObjectStore("pointer-here"), MemoryObjectStore("pointer-there")
+    saved = save_checkpoint(state_of(), str(tmp_path / "x.pt"))
+    assert saved is not None
+    there.upload_object("x.pt", saved)
+    (tmp_path / "link").write_text("memory://pointer-there/x.pt")
+    here.upload_object("latest.symlink", tmp_path / "link")
+    for name in ("latest.symlink", "latest"):
+        with pytest.raises(ValueError, match="leaves its bucket"):
+            load_checkpoint(f"memory://pointer-here/{name}", state_of())
+
+
+@pytest.mark.parametrize(
+    "target", ["r/ck/latest-rank0.pt", "r/ck/latest-rank0.pt.symlink", "r/ck/b.symlink"]
+)
+@pytest.mark.parametrize("name", ["latest-rank0.pt", "latest-rank0.pt.symlink"])
+def test_pointers_that_lead_in_a_circle_end(name: str, target: str, store: FakeStore) -> None:
+    filled(store)
+    store.objects["r/ck/latest-rank0.pt.symlink"] = target.encode()
+    store.objects["r/ck/b.symlink"] = b"r/ck/latest-rank0.pt.symlink"
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match=r"lead to each other|no checkpoint at"
+    ):
+        load_checkpoint(f"fake://bucket/r/ck/{name}", state_of())
+
+
+@pytest.mark.parametrize("target", ["fake://bucket/r/ck/ba4.pt", "/r/ck/ba4.pt", "../ba2.pt", ""])
+def test_the_newest_where_the_pointer_is_spelled_otherwise_or_bad(
+    target: str, store: FakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    # A clock that was set back: by the counters alone the last is the newest.
+    manifest = json.loads(store.objects["r/ck/ba6.pt.manifest.json"])
+    manifest["written"] = "2026-01-01T00:00:00+00:00"
+    store.objects["r/ck/ba6.pt.manifest.json"] = json.dumps(manifest).encode()
+    store.objects["r/ck/latest-rank0.pt.symlink"] = target.encode()
+    good = "ba4" in target
+    newest = find_newest_remote(store, "r/ck", "latest-rank0.pt")
+    assert newest == ("r/ck/ba4.pt" if good else "r/ck/ba6.pt")
+    assert ("passing over" in caplog.text) is not good
 
 
 def test_endings_of_remote_files_are_kept(store: FakeStore) -> None:

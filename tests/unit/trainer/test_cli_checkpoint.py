@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from composer.checkpoint import save_checkpoint
+from composer.checkpoint import read_newest, save_checkpoint
 from composer.checkpoint.manifest import manifest_name
 from composer.cli import checkpoint_facts, main
 from composer.cli.checkpoint_export import export_safetensors, tied_names
@@ -296,6 +296,52 @@ def test_show_of_another_release(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(out)
     assert "LabelSmoothing (arguments not stored)" in "\n".join(checkpoint_facts.describe(facts))
     assert any("one batch late" in note for note in facts["conversion"]["notes"])
+
+
+def rewrite(path: Path, **facts: Any) -> None:
+    manifest = Path(manifest_name(str(path)))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **facts}))
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("as saved", "ep3-ba12.pt"),
+        ("killed before the link moved", "ep3-ba12.pt"),
+        ("clock set back", "ep1-ba4.pt"),
+        ("no link", "ep3-ba12.pt"),
+        ("weights only", "ep2-ba8.pt"),
+        ("cut short", "ep2-ba8.pt"),
+        ("deeper", "ep3-ba12.pt"),
+    ],
+)
+def test_show_of_a_folder_and_autoresume_agree(
+    case: str, expected: str, remote: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for batch in (4, 8, 12):
+        written = f"2026-01-01T00:00:{batch:02}+00:00"
+        rewrite(folder / f"ep{batch // 4}-ba{batch}.pt", written=written)
+    latest, newest = folder / "latest-rank0.pt", folder / "ep3-ba12.pt"
+    if case != "as saved":
+        latest.unlink()
+    if case in ("killed before the link moved", "clock set back"):
+        latest.symlink_to("ep1-ba4.pt")
+    if case == "clock set back":
+        rewrite(folder / "ep1-ba4.pt", written="2026-01-01T00:01:00+00:00")
+    if case == "weights only":
+        rewrite(newest, weights_only=True)
+    if case == "cut short":
+        newest.write_bytes(newest.read_bytes()[:-1])
+    if case == "deeper":
+        saved(folder / "another-run", 20)
+    place = place_of(folder, remote)
+    found = read_newest(place, latest.name, progress_bar=False)
+    assert found is not None
+    assert found[0].rpartition("/")[2] == expected
+    status, out, _ = run("show", place, capsys=capsys)
+    assert status == 0
+    assert out.startswith(f"{expected}, ")
 
 
 def test_show_follows_a_link(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

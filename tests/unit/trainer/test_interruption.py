@@ -57,7 +57,7 @@ def run(folder: Path, *callbacks: Callback, **settings: Any) -> tuple[Trainer, I
         model=model,
         train_dataloader=loader(24, 4),
         eval_dataloader=loader(12, 4, shuffle=False),
-        max_duration="3ep",
+        max_duration=settings.pop("max_duration", "3ep"),
         optimizers=torch.optim.AdamW(model.parameters(), lr=0.05),
         callbacks=list(callbacks),
         loggers=memory,
@@ -290,3 +290,71 @@ def test_the_checkpoint_of_the_end_is_kept_whatever_retention_says(tmp_path: Pat
     trainer.close()
     assert caught.value.checkpoint == str(tmp_path / "ba12.pt")
     assert sorted(p.name for p in tmp_path.glob("ba*.pt")) == ["ba10.pt", "ba12.pt"]
+
+
+@pytest.mark.parametrize("event", ["after_forward", "epoch_end", "fit_end"])
+def test_a_signal_at_the_very_end_loses_nothing(tmp_path: Path, event: str) -> None:
+    """The epoch is finished; what is left of its evaluation is done by the run that continues."""
+    batch = 11 if event == "after_forward" else 12
+    trainer, memory = run(tmp_path, Ask(event, batch), max_duration="12ba")
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    assert caught.value.checkpoint is not None
+    assert int(trainer.state.timestamp.epoch) == 2
+    again, more = run(tmp_path, max_duration="12ba")
+    again.fit()
+    again.close()
+    metric = "metrics/eval/Metric"
+    evaluated = [*series(memory).get(metric, []), *series(more).get(metric, [])]
+    assert [at for at, _ in evaluated] == [6, 12]
+    # The request is answered: a further call trains on.
+    trainer.state.max_duration = "13ba"
+    trainer.fit()
+    trainer.close()
+    assert int(trainer.state.timestamp.batch) == 13
+
+
+def test_a_run_that_was_killed_after_its_last_batch_finishes_its_epoch(tmp_path: Path) -> None:
+    class Die(Callback):
+        def batch_checkpoint(self, state: State, logger: Logger) -> None:
+            if int(state.timestamp.batch) == 12:
+                raise KeyboardInterrupt
+
+    first, _ = run(tmp_path, max_duration="12ba")
+    first.state.callbacks.append(Die())  # behind the saver, which has saved by then
+    with pytest.raises(KeyboardInterrupt):
+        first.fit()
+    first.close()
+    events = Events()
+    second, memory = run(tmp_path, events, max_duration="12ba")
+    second.fit()
+    second.close()
+    assert int(second.state.timestamp.epoch) == 2
+    assert [pair[0] for pair in series(memory)["metrics/eval/Metric"]] == [12]
+
+
+def test_the_same_request_told_again_ends_nothing(tmp_path: Path) -> None:
+    trainer, _ = run(tmp_path, Ask("batch_start", 2, times=2), Ask("after_forward", 2))
+    with pytest.raises(TrainingInterrupted) as caught:
+        trainer.fit()
+    trainer.close()
+    assert caught.value.checkpoint is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_worker_processes_may_get_the_signal_too(tmp_path: Path, name: str) -> None:
+    script = SCRIPT.replace("loader(24, 4)", "loader(24, 4, num_workers=2)")
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        os.killpg(process.pid, getattr(signal, name))
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == EXIT_CODES[name], told
+    assert len(list(tmp_path.glob("ep*.pt"))) == 1

@@ -203,3 +203,78 @@ def test_skipped_batches_are_logged() -> None:
     assert [(int(timestamp.batch), value) for timestamp, value in logged] == [
         (2, 1), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2),
     ]  # fmt: skip
+
+
+def test_buffers_that_a_forward_pass_replaces_are_put_back() -> None:
+    class Running(TinyModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, batch: Any) -> torch.Tensor:
+            self.mean = 0.9 * self.mean + 0.1 * batch[0].mean(0)
+            return self.linear(batch[0] - self.mean)
+
+    def mean(data: list[Any], **settings: Any) -> torch.Tensor:
+        torch.manual_seed(1)
+        model = Running()
+        trainer = Trainer(
+            model=model, train_dataloader=data, max_duration="1ep", progress_bar=False,
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1), **settings,
+        )  # fmt: skip
+        trainer.fit()
+        trainer.close()
+        return model.mean
+
+    clean = mean([b for i, b in enumerate(batches(())) if i != 2])
+    assert torch.equal(mean(batches((2,)), on_nonfinite_loss="skip"), clean)
+
+
+def test_a_step_that_was_cut_in_its_middle_is_undone() -> None:
+    """L-BFGS moves the weights before its second evaluation, which finds the loss not finite."""
+
+    class Cliff(TinyModel):
+        evaluations = 0
+
+        def loss(self, outputs: Any, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+            self.evaluations += 1
+            loss = super().loss(outputs, batch)
+            return loss * float("nan") if self.evaluations == 2 else loss
+
+    model = Cliff()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = Trainer(
+        model=model, train_dataloader=batches((), 1), max_duration="1ep", progress_bar=False,
+        optimizers=torch.optim.LBFGS(model.parameters(), max_iter=3), on_nonfinite_loss="skip",
+    )  # fmt: skip
+    trainer.fit()
+    trainer.close()
+    assert model.evaluations == 2
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_rates_follow_the_clock_after_going_back(tmp_path: Path) -> None:
+    from composer.optim import LinearScheduler
+
+    schedule = {"schedulers": LinearScheduler()}
+    _, watch = train(
+        (5,), on_nonfinite_loss="rewind", save_folder=str(tmp_path), save_interval="3ba", **schedule
+    )
+    # One batch of eight gave no update, so from then on the schedule is one behind the clock.
+    assert watch.rates == pytest.approx([0.1 * (1 - k / 8) for k in (0, 1, 2, 3, 4, 5, 5, 6)])
+
+
+def test_an_average_takes_no_part_in_a_skipped_batch() -> None:
+    kept = [b for i, b in enumerate(batches(())) if i not in (2, 5)]
+
+    def average(bad: tuple[int, ...], **settings: Any) -> dict[str, torch.Tensor]:
+        from composer.algorithms import EMA
+
+        method = EMA(smoothing=0.5, update_interval="1ba")
+        train(bad, algorithms=method, **settings)
+        return dict(method.ema_model.named_parameters_dict)
+
+    clean = average((), train_dataloader=kept)
+    skipped = average((2, 5), on_nonfinite_loss="skip")
+    assert all(torch.equal(clean[name], skipped[name]) for name in clean)

@@ -223,3 +223,41 @@ def test_bad_sets_of_optimizers_are_refused() -> None:
     lbfgs = torch.optim.LBFGS(model.generator.parameters())
     with pytest.raises(ValueError, match="LBFGS evaluates the loss itself"):
         fit(model, [lbfgs, two])
+
+
+def test_gradients_of_another_turn_are_not_clipped_along() -> None:
+    """A norm over all gradients sees this turn's only."""
+    from composer.algorithms import GradientClipping
+
+    seen: list[set[str]] = []
+
+    class Watch(Callback):
+        def after_train_batch(self, state: State, logger: Logger) -> None:
+            named = state.model.named_parameters()
+            seen.append({name.split(".")[0] for name, p in named if p.grad is not None})
+
+    model = Pair()
+    fit(
+        model, turns(model), callbacks=Watch(), max_duration="3ba",
+        algorithms=GradientClipping(clipping_type="norm", clipping_threshold=1.0),
+    )  # fmt: skip
+    assert seen == [{"critic"}, {"generator"}, {"critic"}, {"critic"}, {"generator"}]
+
+
+def test_what_a_batch_of_several_updates_cannot_undo_is_refused() -> None:
+    model = Pair()
+    with pytest.raises(ValueError, match="where optimizers take turns"):
+        fit(model, turns(model), on_nonfinite_loss="skip")
+
+
+def test_an_optimizer_without_gradients_does_not_hinder_loss_scaling() -> None:
+    model = Pair()
+    for parameter in model.critic.parameters():
+        parameter.requires_grad_(False)
+    optimizers = [
+        torch.optim.SGD(model.generator.parameters(), lr=0.1),
+        torch.optim.SGD(model.critic.parameters(), lr=0.1),
+    ]
+    before = model.generator.weight.detach().clone()
+    fit(model, optimizers, precision="amp_fp16", max_duration="3ba")
+    assert not torch.equal(model.generator.weight, before)

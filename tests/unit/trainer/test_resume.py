@@ -872,3 +872,23 @@ def test_autoresume_before_the_first_checkpoint_goes_on_with_the_log(tmp_path: P
 def test_autoresume_names_all_it_needs() -> None:
     with pytest.raises(ValueError, match=r"save_folder, .*run_name"):
         Trainer(model=TinyModel(), autoresume=True, progress_bar=False)
+
+
+def test_a_rate_that_the_script_changed_holds_where_schedules_come_with_fit(tmp_path: Path) -> None:
+    from composer.optim import LinearScheduler
+
+    plain("2ba", **adamw(1.0), schedulers=LinearScheduler(t_max="4ba"), save_folder=str(tmp_path))
+    rates: list[float] = []
+
+    class Watch(Callback):
+        def batch_start(self, state: State, logger: Logger) -> None:
+            rates.append(state.optimizers[0].param_groups[0]["lr"])
+
+    with pytest.warns(UserWarning, match=r"stored 1\.0, script 0\.1 \(the script is used\)"):
+        trainer = Trainer(
+            **adamw(0.1), max_duration="4ba", progress_bar=False, seed=3, callbacks=Watch(),
+            load_path=str(checkpoints(tmp_path)[-1]),
+        )  # fmt: skip
+    trainer.fit(train_dataloader=loader(), schedulers=LinearScheduler(t_max="4ba"))
+    trainer.close()
+    assert rates == pytest.approx([0.1 * 0.5, 0.1 * 0.25])

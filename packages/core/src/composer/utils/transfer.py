@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "extract_path_from_symlink",
+    "follow_links",
     "get_file",
     "list_remote_objects",
     "maybe_create_remote_uploader_downloader_from_uri",
@@ -70,13 +71,36 @@ def get_file(
         raise FileExistsError(
             f"destination={destination!r} exists; set overwrite=True to replace it."
         )
-    links = 0
-    while path.endswith(_LINK_ENDING):
-        links += 1
-        if links > _MOST_LINKS:
-            raise ValueError(f"path={path!r}: more than {_MOST_LINKS} links lead to each other.")
+    _fetch(follow_links(path, object_store), destination, object_store, overwrite, progress_bar)
+
+
+def follow_links(path: str, object_store: ObjectStore | LoggerDestination | None = None) -> str:
+    """Find out where ``.symlink`` files lead in the end.
+
+    Args:
+        path: A local path, a URI, a web address, or with ``object_store`` a name in it.
+        object_store: An object store, or a logger destination that keeps files.
+
+    Returns:
+        A path, URI or name of the same kind, in the bucket or the folder of the link; ``path``
+        itself if it does not end in ``.symlink``.
+
+    Raises:
+        FileNotFoundError: If there is no such link.
+        ValueError: If a link leads elsewhere or names no file, or links lead to each other.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "latest.symlink").write_text("ep1.pt")
+        ...     follow_links(f"file://{folder}/latest.symlink").removeprefix(f"file://{folder}")
+        '/ep1.pt'
+    """
+    start = path
+    for _ in range(_MOST_LINKS + 1):
+        if not path.endswith(_LINK_ENDING):
+            return path
         path = _follow(path, object_store)
-    _fetch(path, destination, object_store, overwrite, progress_bar)
+    raise ValueError(f"path={start!r}: more than {_MOST_LINKS} links lead to each other.")
 
 
 def _follow(path: str, object_store: ObjectStore | LoggerDestination | None) -> str:

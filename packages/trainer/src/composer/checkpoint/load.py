@@ -31,18 +31,13 @@ from composer.checkpoint.layout import (
     remove_keys,
 )
 from composer.checkpoint.manifest import check, manifest_name, read_manifest
-from composer.checkpoint.search import (
-    POINTER_ENDING,
-    follow_pointer,
-    local_candidates,
-    remote_candidates,
-)
+from composer.checkpoint.search import POINTER_ENDING, local_candidates, remote_candidates
 from composer.core.persistence import restore
 from composer.utils.compression import CompressorNotFound
 from composer.utils.iteration import map_collection
 from composer.utils.object_store.registry import maybe_create_object_store_from_uri
 from composer.utils.paths import is_uri, parse_uri
-from composer.utils.transfer import get_file
+from composer.utils.transfer import follow_links, get_file
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -349,35 +344,43 @@ def fetch_checkpoint(
 
 def _download(path: str, folder: Path, object_store: Any, progress_bar: bool) -> Path:
     """Get a checkpoint and its manifest, if it has one, under its own name."""
-    target = path
-    if path.endswith(POINTER_ENDING):
-        target = follow_pointer(path, object_store)
-    name = target.rpartition("/")[2] or "checkpoint.pt"
-    local = folder / name
-    if target.partition("://")[0] in ("http", "https"):
-        # What stands behind a question mark belongs to the request.
-        local = folder / name.partition("?")[0]
-        get_file(target, str(local), object_store=object_store, progress_bar=progress_bar)
-        return local
+    target = follow_links(path, object_store)
     try:
-        get_file(target, str(local), object_store=object_store, progress_bar=progress_bar)
+        local = _fetch(target, folder, object_store, progress_bar)
     except FileNotFoundError:
+        if _on_the_web(target):
+            raise
         # A store has no links: the name of one stands for the text file beside it.
         try:
-            pointed = follow_pointer(target + POINTER_ENDING, object_store)
+            target = follow_links(target + POINTER_ENDING, object_store)
+            local = _fetch(target, folder, object_store, progress_bar)
         except FileNotFoundError:
-            pointed = None
-        if pointed is None:
-            raise FileNotFoundError(f"there is no checkpoint at {path}") from None
-        return _download(pointed, folder, object_store, progress_bar)
-    with contextlib.suppress(FileNotFoundError):
-        get_file(
-            manifest_name(target),
-            manifest_name(str(local)),
-            object_store=object_store,
-            progress_bar=False,
-        )
+            raise FileNotFoundError(
+                f"there is no checkpoint at {path}"
+                + ("" if target == path else f" (a link to {target}, which is gone)")
+            ) from None
+    if not _on_the_web(target):
+        with contextlib.suppress(FileNotFoundError):
+            get_file(
+                manifest_name(target),
+                manifest_name(str(local)),
+                object_store=object_store,
+                progress_bar=False,
+            )
     return local
+
+
+def _fetch(target: str, folder: Path, object_store: Any, progress_bar: bool) -> Path:
+    name = target.rpartition("/")[2]
+    if _on_the_web(target):
+        name = name.partition("?")[0]  # what stands behind it belongs to the request
+    local = folder / (name or "checkpoint.pt")
+    get_file(target, str(local), object_store=object_store, progress_bar=progress_bar)
+    return local
+
+
+def _on_the_web(target: str) -> bool:
+    return target.partition("://")[0] in ("http", "https")
 
 
 def find_newest(folder: str | Path, latest: str | None, pattern: str = "*.pt") -> Path | None:

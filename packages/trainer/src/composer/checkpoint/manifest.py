@@ -34,6 +34,7 @@ __all__ = [
     "read_manifest",
     "verify",
     "write_manifest",
+    "wrong_size",
 ]
 
 #: What a manifest's name adds to its checkpoint's.
@@ -235,17 +236,33 @@ def check(path: str | Path, manifest: Manifest) -> None:
         f"Load another one; or, if it was changed on purpose, delete {manifest_name(str(path))}"
     )
     size = Path(path).stat().st_size
-    if size != manifest.size:
-        raise ValueError(
-            f"{path} is not a complete checkpoint: it has {size:,} bytes, and "
-            f"{manifest.size:,} according to its manifest. {advice}"
-        )
+    if problem := wrong_size(size, manifest):
+        raise ValueError(f"{path} is not a complete checkpoint: {problem}. {advice}")
     found, stored = file_hash(path), manifest.hashes[_HASH]
     if found != stored:
         raise ValueError(
             f"{path} ({size:,} bytes) is not a complete checkpoint: the checksum ({_HASH}) is "
             f"{found}, and {stored} according to its manifest. {advice}"
         )
+
+
+def wrong_size(size: int, manifest: Manifest) -> str:
+    """Compare a size with that in a manifest.
+
+    Args:
+        size: The bytes of the file.
+        manifest: Its manifest.
+
+    Returns:
+        What is wrong, or nothing.
+
+    Example:
+        >>> wrong_size(2, Manifest("a.pt", 3, {}, "2026-01-01T00:00:00+00:00", 1))
+        'it has 2 bytes, and 3 according to its manifest'
+    """
+    if size == manifest.size:
+        return ""
+    return f"it has {size:,} bytes, and {manifest.size:,} according to its manifest"
 
 
 def verify(path: str | Path) -> list[str]:

@@ -127,7 +127,7 @@ class Place(ABC):
         """Delete a checkpoint, its manifest first; one that is gone is no error.
 
         Args:
-            name: Its name.
+            name: Its name. In a store that cannot delete it stays, and that is said once.
 
         Raises:
             OSError: If it cannot be deleted.
@@ -237,6 +237,8 @@ class RemoteFolder(Place):
         prefix = parse_uri(uri)[2].strip("/")
         self._prefix = prefix + "/" if prefix else ""
         self._pointed: dict[str, str | None] = {}
+        self._can_delete = True  # until the store says otherwise
+        self._said = False
 
     def _object(self, name: str) -> str:
         return self._prefix + name
@@ -249,9 +251,7 @@ class RemoteFolder(Place):
                 file = Path(folder, "probe")
                 file.write_text("a probe of a training run, which may be deleted", encoding="utf-8")
                 self.store.upload_object(probe, file)
-            # A store that cannot delete keeps the probe, and all checkpoints.
-            with contextlib.suppress(NotImplementedError):
-                self.store.delete_object(probe)
+            self._delete(probe)
         except Exception as error:
             raise OSError(
                 f"checkpoints cannot be saved in save_folder={self.uri!r} ({error}); check the "
@@ -275,8 +275,7 @@ class RemoteFolder(Place):
             write_checkpoint(local, contents, facts)
             # As for a file: no manifest stands beside an object that it does not describe.
             if self.has(manifest_name(name)):
-                with contextlib.suppress(NotImplementedError):
-                    self.store.delete_object(self._object(manifest_name(name)))
+                self._delete(self._object(manifest_name(name)))
             self._upload(name, local)
             self._upload(manifest_name(name), Path(manifest_name(str(local))))
             then(str(local))
@@ -302,7 +301,7 @@ class RemoteFolder(Place):
             return
         pointer = link + POINTER_ENDING
         if name is None:
-            self.store.delete_object(self._object(pointer))
+            self._delete(self._object(pointer))
         else:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder, "pointer" + POINTER_ENDING)
@@ -311,8 +310,24 @@ class RemoteFolder(Place):
         self._pointed[link] = name
 
     def remove(self, name: str) -> None:
-        self.store.delete_object(self._object(manifest_name(name)))
-        self.store.delete_object(self._object(name))
+        self._delete(self._object(manifest_name(name)))
+        self._delete(self._object(name))
+        if not self._can_delete and not self._said:
+            self._said = True
+            log.warning(
+                "the store of %s cannot delete: %s and all later checkpoints stay there, whatever "
+                "the settings say about how many to keep (said once)",
+                self.uri,
+                name,
+            )
+
+    def _delete(self, name: str) -> None:
+        """Delete an object, unless the store cannot, as the contract of stores allows."""
+        if self._can_delete:
+            try:
+                self.store.delete_object(name)
+            except NotImplementedError:
+                self._can_delete = False
 
     def close(self) -> None:
         self.store.close()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import fnmatch
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from composer.checkpoint.layout import RNG, NewerFormatError
 from composer.checkpoint.manifest import (
@@ -22,9 +22,9 @@ from composer.checkpoint.manifest import (
     manifest_name,
     parse_manifest,
     read_manifest,
+    wrong_size,
 )
-from composer.utils.paths import is_uri, parse_uri
-from composer.utils.transfer import extract_path_from_symlink
+from composer.utils.transfer import follow_links
 
 if TYPE_CHECKING:
     from composer.utils.object_store.base import ObjectStore
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 __all__ = [
     "POINTER_ENDING",
     "Candidate",
-    "follow_pointer",
     "local_candidates",
     "newest_first",
+    "pointed_at",
     "remote_candidates",
+    "stored_manifest",
 ]
 
 log = logging.getLogger(__name__)
@@ -161,32 +162,6 @@ def _local(path: Path) -> Candidate:
     return Candidate(str(path), manifest, path.stat().st_mtime)
 
 
-def follow_pointer(path: str, object_store: Any = None) -> str:
-    """Read where a text file that stands for a link leads.
-
-    Args:
-        path: A URI, or a name in the store, that ends in ``.symlink``.
-        object_store: The store, or a logger destination that keeps files.
-
-    Returns:
-        A URI or name of the same kind.
-
-    Raises:
-        FileNotFoundError: If there is none.
-
-    Example:
-        >>> folder = tempfile.mkdtemp()
-        >>> _ = Path(folder, "latest.symlink").write_text(folder.lstrip("/") + "/ep1.pt")
-        >>> follow_pointer(f"file://{folder}/latest.symlink") == f"file://{folder}/ep1.pt"
-        True
-    """
-    target = extract_path_from_symlink(path, object_store)
-    if object_store is None and is_uri(path) and not is_uri(target):
-        scheme, bucket, _ = parse_uri(path)
-        return f"{scheme}://{bucket}/{target.lstrip('/')}"
-    return target
-
-
 def remote_candidates(
     store: ObjectStore, prefix: str, latest: str | None, pattern: str
 ) -> Iterator[Candidate]:
@@ -210,18 +185,17 @@ def remote_candidates(
     """
     folder = prefix.rstrip("/") + "/" if prefix else ""
     names = set(store.list_objects(folder))
-    pointed = ""
+    pointed = None
     pointer = f"{folder}{latest}{POINTER_ENDING}"
     if latest is not None and pointer in names:
-        pointed = _text(store, pointer).strip()
+        pointed = pointed_at(store, pointer)
     complete = []
-    for name in sorted(_checkpoints(names, folder, pattern)):
+    for name in sorted(_checkpoints(names, folder, pointed, pattern)):
         if manifest_name(name) not in names:
             _pass_over(store, name, "it has no manifest, so its upload did not come to its end")
             continue
         try:
-            text = _text(store, manifest_name(name))
-            manifest = parse_manifest(text, store.get_uri(manifest_name(name)))
+            manifest = stored_manifest(store, name)
         except FileNotFoundError:
             continue
         except NewerFormatError:
@@ -238,33 +212,79 @@ def remote_candidates(
             size = store.get_object_size(candidate.name)
         except FileNotFoundError:
             continue
-        if size != candidate.manifest.size:
-            _pass_over(
-                store,
-                candidate.name,
-                f"it has {size:,} bytes, and {candidate.manifest.size:,} according to its manifest",
-            )
+        if problem := wrong_size(size, candidate.manifest):
+            _pass_over(store, candidate.name, problem)
             continue
         yield candidate
     # Its manifest may be away for the moment in which it was being replaced.
-    if pointed in names and manifest_name(pointed) not in names:
+    if pointed is not None and pointed in names and manifest_name(pointed) not in names:
         yield Candidate(pointed, None)
 
 
-def _checkpoints(names: Iterable[str], folder: str, pattern: str) -> Iterator[str]:
-    endings: Sequence[str] = (MANIFEST_ENDING, POINTER_ENDING)
+def pointed_at(store: ObjectStore, pointer: str) -> str | None:
+    """Read which object the text file leads to that stands for a link in a store.
+
+    Args:
+        store: The store.
+        pointer: Name of the text file.
+
+    Returns:
+        The name of the object, which need not exist; ``None`` if it leads nowhere or out of the
+        store, and that is said.
+
+    Example:
+        >>> from composer.utils.object_store import LocalObjectStore
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "latest.symlink").write_text("run/ep1.pt")
+        >>> pointed_at(LocalObjectStore(folder), "latest.symlink")
+        'run/ep1.pt'
+    """
+    try:
+        return follow_links(pointer, store).lstrip("/")
+    except (ValueError, FileNotFoundError) as error:
+        _pass_over(store, pointer, str(error))
+        return None
+
+
+def _checkpoints(
+    names: Iterable[str], folder: str, pointed: str | None, pattern: str
+) -> Iterator[str]:
     for name in names:
         base = name.rpartition("/")[2]
-        own = name.startswith(folder) and not base.startswith(".")
-        if own and fnmatch.fnmatchcase(base, pattern) and not base.endswith(tuple(endings)):
+        # As in a folder of this machine: what lies deeper is another run's, unless pointed at.
+        own = name in (folder + base, pointed) and not base.startswith(".")
+        other = base.endswith((MANIFEST_ENDING, POINTER_ENDING))
+        if own and not other and fnmatch.fnmatchcase(base, pattern):
             yield name
 
 
-def _text(store: ObjectStore, name: str) -> str:
+def stored_manifest(store: ObjectStore, name: str) -> Manifest:
+    """Read the manifest of a checkpoint in a store.
+
+    Args:
+        store: The store.
+        name: Name of the checkpoint.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged or of a newer version.
+
+    Example:
+        >>> from composer.utils.object_store import LocalObjectStore
+        >>> try:
+        ...     stored_manifest(LocalObjectStore(tempfile.mkdtemp()), "ep1.pt")
+        ... except FileNotFoundError:
+        ...     print("none")
+        none
+    """
+    beside = manifest_name(name)
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "object")
-        store.download_object(name, copy)
-        return copy.read_text(encoding="utf-8", errors="replace")
+        copy = Path(folder, "manifest")
+        store.download_object(beside, copy)
+        return parse_manifest(copy.read_bytes(), store.get_uri(beside))
 
 
 def _pass_over(store: ObjectStore, name: str, problem: str) -> None:

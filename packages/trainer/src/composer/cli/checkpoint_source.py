@@ -6,6 +6,7 @@ Tensors are not read here, so that listing a folder of large files is quick.
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import re
 import tempfile
 from abc import ABC, abstractmethod
@@ -15,17 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from composer.callbacks.checkpoint_saver import BEST_FILENAME
+from composer.checkpoint.manifest import (
+    MANIFEST_ENDING,
+    Manifest,
+    manifest_name,
+    read_manifest,
+    wrong_size,
+)
+from composer.checkpoint.search import (
+    POINTER_ENDING,
+    Candidate,
+    newest_first,
+    pointed_at,
+    stored_manifest,
+)
 from composer.utils.object_store import maybe_create_object_store_from_uri
 from composer.utils.paths import is_uri, parse_uri
 
 if TYPE_CHECKING:
-    from composer.checkpoint.manifest import Manifest
     from composer.utils.object_store import ObjectStore
 
 __all__ = ["Item", "LocalSource", "RemoteSource", "Source", "open_source"]
 
-_MANIFEST = ".manifest.json"
-_POINTER = ".symlink"
 _KINDS = re.compile(r"\.(pt|pth|ckpt|tar|tgz)(\.[a-z0-9]+)?$")
 
 
@@ -76,6 +89,11 @@ class Item:
         if self.modified is None:
             return None
         return datetime.datetime.fromtimestamp(self.modified, datetime.UTC)
+
+    @property
+    def candidate(self) -> Candidate:
+        """The same as the search for the newest takes it."""
+        return Candidate(self.name, self.manifest, self.modified or 0.0)
 
     @property
     def order(self) -> tuple[int, float, list[tuple[int, str]]]:
@@ -136,7 +154,11 @@ class Source(ABC):
         """
 
     def newest(self) -> Item | None:
-        """Choose one checkpoint: the one that the link to the newest leads to, else the last one.
+        """Choose the checkpoint that a run which saves there would be resumed from.
+
+        The rules are those of :func:`composer.checkpoint.search.newest_first`. Checkpoints in
+        folders of the folder, and those that no run can be resumed from, count where there are no
+        others.
 
         Returns:
             The checkpoint, or ``None`` if there is none that is not damaged.
@@ -145,11 +167,18 @@ class Source(ABC):
             >>> LocalSource(Path("/nowhere"), None).newest() is None
             True
         """
-        found = [item for item in self.items() if item.state != "damaged"]
-        links = self.links().items()
-        linked = {name for link, name in links if not Path(link).name.startswith("best-")}
-        chosen = [item for item in found if item.name in linked] or found
-        return chosen[-1] if chosen else None
+        found = {item.name: item for item in self.items() if item.state != "damaged"}
+        best = fnmatch.translate(BEST_FILENAME.format(rank="*"))
+        latest = {
+            name
+            for link, name in self.links().items()
+            if "/" not in link and name in found and not re.match(best, link)
+        }
+        pointed = max(latest, key=lambda name: found[name].order, default=None)
+        own = [name for name in found if "/" not in name or name == pointed] or list(found)
+        ordered = newest_first((found[name].candidate for name in own), pointed)
+        chosen = next((c for c in ordered if c.resumable), ordered[0] if ordered else None)
+        return None if chosen is None else found[chosen.name]
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +216,6 @@ class LocalSource(Source):
             >>> [(item.name, item.size, item.state) for item in LocalSource(folder, None).items()]
             [('ep1.pt', 3, 'damaged')]
         """
-        from composer.checkpoint.manifest import read_manifest
         from composer.cli import checkpoint_facts
 
         if self.only is not None:
@@ -212,7 +240,7 @@ class LocalSource(Source):
                     problem = str(error)
             size = None if stat is None else stat.st_size
             modified = None if stat is None else stat.st_mtime
-            problem = problem or _wrong_size(size, manifest)
+            problem = problem or _incomplete(size, manifest)
             found.append(Item(name, size, manifest, problem, modified, counters))
         return sorted(found, key=lambda item: item.order)
 
@@ -274,7 +302,7 @@ class RemoteSource(Source):
         if prefix in names and not uri.endswith("/"):
             self.prefix, _, self.only = prefix.rpartition("/")
             self.prefix += "/" if self.prefix else ""
-            names = [prefix, *(n for n in (prefix + _MANIFEST,) if n in names)]
+            names = [n for n in (prefix, manifest_name(prefix)) if n in names]
         else:
             self.prefix = f"{prefix}/" if prefix else ""
         size = len(self.prefix)
@@ -294,18 +322,16 @@ class RemoteSource(Source):
             >>> [(item.name, item.size) for item in source.items()]
             [('ep1.pt', 3)]
         """
-        from composer.checkpoint.manifest import parse_manifest
-
         found = []
         for name in {self.only} if self.only else _checkpoints(self._names):
             manifest, problem = None, ""
-            if name + _MANIFEST in self._names:
+            if manifest_name(name) in self._names:
                 try:
-                    manifest = parse_manifest(self._read(name + _MANIFEST), name + _MANIFEST)
+                    manifest = stored_manifest(self.store, self.prefix + name)
                 except ValueError as error:
                     problem = str(error)
             size = self.store.get_object_size(self.prefix + name) if name in self._names else None
-            found.append(Item(name, size, manifest, problem or _wrong_size(size, manifest)))
+            found.append(Item(name, size, manifest, problem or _incomplete(size, manifest)))
         return sorted(found, key=lambda item: item.order)
 
     def links(self) -> dict[str, str]:
@@ -324,13 +350,10 @@ class RemoteSource(Source):
         """
         found = {}
         for name in sorted(self._names):
-            if name.endswith(_POINTER):
-                target = self._read(name).decode("utf-8", "replace").strip()
-                if is_uri(target):
-                    target = parse_uri(target)[2]
-                target = target.lstrip("/")
-                if target.startswith(self.prefix):
-                    found[name.removesuffix(_POINTER)] = target.removeprefix(self.prefix)
+            if name.endswith(POINTER_ENDING):
+                target = pointed_at(self.store, self.prefix + name)
+                if target is not None and target.startswith(self.prefix):
+                    found[name.removesuffix(POINTER_ENDING)] = target.removeprefix(self.prefix)
         return found
 
     @contextmanager
@@ -346,16 +369,10 @@ class RemoteSource(Source):
         with tempfile.TemporaryDirectory(prefix="composer-checkpoint-") as folder:
             local = Path(folder, Path(name).name)
             self.store.download_object(self.prefix + name, local)
-            if name + _MANIFEST in self._names:
-                beside = local.with_name(local.name + _MANIFEST)
-                self.store.download_object(self.prefix + name + _MANIFEST, beside)
+            if manifest_name(name) in self._names:
+                beside = Path(manifest_name(str(local)))
+                self.store.download_object(self.prefix + manifest_name(name), beside)
             yield local
-
-    def _read(self, name: str) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="composer-checkpoint-") as folder:
-            local = Path(folder, "object")
-            self.store.download_object(self.prefix + name, local)
-            return local.read_bytes()
 
     def close(self) -> None:
         """Close the store.
@@ -372,21 +389,19 @@ def _checkpoints(names: Iterable[str]) -> set[str]:
     found = set()
     for name in names:
         hidden = any(part.startswith(".") for part in name.split("/"))
-        if hidden or name.endswith(_POINTER):
+        if hidden or name.endswith(POINTER_ENDING):
             continue
-        if name.endswith(_MANIFEST):
-            found.add(name.removesuffix(_MANIFEST))
+        if name.endswith(MANIFEST_ENDING):
+            found.add(name.removesuffix(MANIFEST_ENDING))
         elif _KINDS.search(name):
             found.add(name)
     return found
 
 
-def _wrong_size(size: int | None, manifest: Manifest | None) -> str:
+def _incomplete(size: int | None, manifest: Manifest | None) -> str:
     if size is None:
         return "there is a manifest, but the file is gone"
-    if manifest is not None and size != manifest.size:
-        return f"it has {size:,} bytes, and {manifest.size:,} according to its manifest"
-    return ""
+    return "" if manifest is None else wrong_size(size, manifest)
 
 
 def open_source(where: str) -> Source:

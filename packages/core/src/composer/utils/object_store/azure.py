@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, Self
 
-from composer.utils.object_store.errors import needs_extra
 from composer.utils.object_store.fsspec_store import FsspecObjectStore
 
 __all__ = ["AzureObjectStore"]
@@ -60,8 +59,8 @@ class AzureObjectStore(FsspecObjectStore):
         self.account_key = account_key or _from_environment("KEY")
 
     def _open(self) -> Any:
-        with needs_extra("azure", "adlfs"):
-            from adlfs import AzureBlobFileSystem
+        from adlfs import AzureBlobFileSystem
+
         return AzureBlobFileSystem(
             account_name=self.account_name,
             account_key=self.account_key,

@@ -14,7 +14,7 @@ from typing import Any
 from composer.utils.imports import MissingConditionalImportError
 from composer.utils.object_store.base import ObjectStoreTransientError
 
-__all__ = ["HiddenObjectError", "explain", "needs_extra"]
+__all__ = ["HiddenObjectError", "explain", "needs_extra", "service_code"]
 
 _TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 _TRANSIENT_CODES = frozenset(
@@ -128,6 +128,22 @@ def _code(error: BaseException) -> str | None:
     """Return the word by which services of the S3 kind name an error."""
     response: Any = getattr(error, "response", None)
     return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+
+
+def service_code(error: BaseException) -> str | None:
+    """Find the word by which services of the S3 kind name an error, in what caused it too.
+
+    Args:
+        error: The error.
+
+    Returns:
+        The word, such as ``ExpiredToken``, or ``None`` if there is none.
+
+    Example:
+        >>> service_code(ValueError("no answer of a service")) is None
+        True
+    """
+    return next((code for link in _chain(error) if (code := _code(link)) is not None), None)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from composer.utils.object_store.errors import needs_extra
 from composer.utils.object_store.forwarding import ForwardingObjectStore
 from composer.utils.object_store.fsspec_store import FsspecObjectStore
 from composer.utils.object_store.s3 import S3ObjectStore
@@ -73,8 +72,8 @@ class _SdkStore(FsspecObjectStore):
         self.timeout = timeout
 
     def _open(self) -> Any:
-        with needs_extra("gcs", "gcsfs"):
-            from gcsfs import GCSFileSystem
+        from gcsfs import GCSFileSystem
+
         return GCSFileSystem(
             use_listings_cache=False, skip_instance_cache=True, timeout=self.timeout
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer.utils.object_store.errors import needs_extra
 from composer.utils.object_store.fsspec_store import FsspecObjectStore
 
 __all__ = ["HuggingFaceObjectStore"]
@@ -51,8 +50,8 @@ class HuggingFaceObjectStore(FsspecObjectStore):
         self.endpoint = endpoint
 
     def _open(self) -> Any:
-        with needs_extra("hf", "huggingface_hub"):
-            from huggingface_hub import HfFileSystem
+        from huggingface_hub import HfFileSystem
+
         return HfFileSystem(
             token=self.token,
             endpoint=self.endpoint,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer.utils.object_store.errors import needs_extra
 from composer.utils.object_store.fsspec_store import FsspecObjectStore
 
 __all__ = ["OCIObjectStore"]
@@ -39,6 +38,6 @@ class OCIObjectStore(FsspecObjectStore):
         self.prefix = prefix
 
     def _open(self) -> Any:
-        with needs_extra("oci", "ocifs"):
-            from ocifs import OCIFileSystem
+        from ocifs import OCIFileSystem
+
         return OCIFileSystem(use_listings_cache=False, skip_instance_cache=True)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from composer.utils.object_store.errors import HiddenObjectError, needs_extra
+from composer.utils.object_store.errors import HiddenObjectError, service_code
 from composer.utils.object_store.fsspec_store import FsspecObjectStore
 from composer.utils.object_store.template import ObjectStat
 from composer.utils.suggestions import did_you_mean
@@ -136,8 +136,8 @@ class S3ObjectStore(FsspecObjectStore):
         return self._path(object_name.lstrip("/")).removeprefix(f"{self.bucket}/")
 
     def _open(self) -> Any:
-        with needs_extra("s3", "s3fs"):
-            from s3fs import S3FileSystem
+        from s3fs import S3FileSystem
+
         fs = S3FileSystem(
             use_listings_cache=False, skip_instance_cache=True, **self.storage_options
         )
@@ -158,7 +158,7 @@ class S3ObjectStore(FsspecObjectStore):
                 "list_objects_v2", Bucket=self.bucket, Prefix=self.get_key(name), MaxKeys=1
             )
         except PermissionError as refusal:
-            if _code(refusal) in ("AccessDenied", None):
+            if service_code(refusal) in ("AccessDenied", None):
                 raise HiddenObjectError(
                     f"{self.get_uri(name)}: it does not exist, or may not be read with these "
                     "credentials, which may not list the bucket either"
@@ -293,13 +293,3 @@ def _close_client(fs: Any) -> None:
     if client is not None:
         fs._s3 = None
         sync(fs.loop, client.close, timeout=5)
-
-
-def _code(error: BaseException) -> str | None:
-    link: BaseException | None = error
-    while link is not None:
-        response = getattr(link, "response", None)
-        if isinstance(response, dict):
-            return response.get("Error", {}).get("Code")
-        link = link.__cause__ or link.__context__
-    return None

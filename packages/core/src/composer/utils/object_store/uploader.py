@@ -10,8 +10,8 @@ import shutil
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from composer.utils.object_store.base import ObjectStore, ObjectStoreTransientError
@@ -41,9 +41,9 @@ class RemoteFilesExistingCheckStatus(enum.Enum):
 class RemoteUploader:
     """Uploads files in threads of its own.
 
-    A file is staged when it is handed over, as a hard link or a copy, so that it may be deleted or
-    replaced at once. A failed upload is raised by ``check_workers`` and ``wait``, every time they
-    are called from then on.
+    A file is staged when it is handed over, as a hard link or a copy in a temporary folder of its
+    own, so that it may be deleted or replaced at once, and its folder with it. A failed upload is
+    raised by ``check_workers`` and ``wait``, every time they are called from then on.
 
     Args:
         remote_folder: The URI of a folder; names are relative to it. A name that begins with the
@@ -102,7 +102,6 @@ class RemoteUploader:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._remote_backend: ObjectStore | None = None
-        self._staged: set[pathlib.Path] = set()
 
     @property
     def remote_backend(self) -> ObjectStore:
@@ -204,9 +203,11 @@ class RemoteUploader:
         staged = _stage(pathlib.Path(file_path))
         name = self.remote_name(remote_file_name)
         earlier = list(after)
-        with self._lock:
-            self._staged.add(staged)
-        future = self.upload_executor.submit(self._upload, name, staged, overwrite, earlier)
+        try:
+            future = self.upload_executor.submit(self._upload, name, staged, overwrite, earlier)
+        except RuntimeError:  # closed in the meantime
+            staged.remove()
+            raise
         with self._lock:
             self.futures.append(future)
         return future
@@ -214,7 +215,7 @@ class RemoteUploader:
     def _upload(
         self,
         name: str,
-        staged: pathlib.Path,
+        staged: _Staged,
         overwrite: bool,
         earlier: list[concurrent.futures.Future[Any]],
     ) -> None:
@@ -233,7 +234,7 @@ class RemoteUploader:
                     raise FileExistsError(
                         f"{store.get_uri(name)} exists; allow overwriting to replace it."
                     )
-                store.upload_object(name, staged)
+                store.upload_object(name, staged.path)
 
             store_it()
         except BaseException as error:
@@ -241,9 +242,7 @@ class RemoteUploader:
                 self._failures.append(error)
             raise
         finally:
-            _remove_staged(staged)
-            with self._lock:
-                self._staged.discard(staged)
+            staged.remove()
 
     def check_remote_files_exist_async(
         self,
@@ -361,23 +360,33 @@ def _exists(store: ObjectStore, name: str) -> bool:
     return True
 
 
-def _stage(path: pathlib.Path) -> pathlib.Path:
-    """Make a second name of a file, or a copy where the file system has no second names."""
+@dataclass(frozen=True)
+class _Staged:
+    """A file that is kept for an upload, and the folder that was made for it alone."""
+
+    path: pathlib.Path
+    folder: pathlib.Path
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _stage(path: pathlib.Path) -> _Staged:
+    """Make a second name of a file, or a copy where a second name cannot be had.
+
+    Never beside the file: its folder may be a temporary one, which ends before the upload does.
+    """
     path = path.resolve(strict=True)
     if not path.is_file():
         raise FileNotFoundError(f"file_path={str(path)!r} is no file.")
-    # Beside it, since a link cannot leave a disk; the name is that of other unfinished files.
-    link = path.with_name(f".{path.name[:200]}.{uuid.uuid4().hex[:12]}.tmp")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="composer-upload-"))
+    staged = _Staged(folder / path.name, folder)
     try:
-        os.link(path, link)
-    except OSError:
-        copy = pathlib.Path(tempfile.mkdtemp(prefix="composer-upload-"), path.name)
-        shutil.copyfile(path, copy)
-        return copy
-    return link
-
-
-def _remove_staged(staged: pathlib.Path) -> None:
-    staged.unlink(missing_ok=True)
-    if staged.parent.name.startswith("composer-upload-"):
-        shutil.rmtree(staged.parent, ignore_errors=True)
+        try:
+            os.link(path, staged.path)
+        except OSError:  # another disk, or one without links
+            shutil.copyfile(path, staged.path)
+    except BaseException:
+        staged.remove()
+        raise
+    return staged
