@@ -25,9 +25,11 @@ from composer.checkpoint import (
 )
 from composer.checkpoint.formats import TAR_MEMBER, write_file
 from composer.checkpoint.load import read_newest
+from composer.checkpoint.search import OwnFiles
 from composer.core.timestamp import Timestamp
+from composer.trainer import Trainer
 from composer.utils.compression import KNOWN_COMPRESSORS, CompressorNotFound
-from composer_testing.tiny import state_of
+from composer_testing.tiny import TinyModel, loader, state_of
 
 INSTALLED = [f"a.pt.{c.extension}" for c in KNOWN_COMPRESSORS if c.exists]
 TARS = ["a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.lzma", "a.tar.xz"]
@@ -391,3 +393,67 @@ def test_a_file_that_does_not_fit_is_told_and_loses_nothing(
     assert Path(path).read_bytes() == before
     assert verify(path) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == [name, name + ".manifest.json"]
+
+
+# ---- which files are a run's own ----------------------------------------------------------------
+
+
+def continued(folder: str, name: str, template: str, duration: str = "2ep") -> Trainer:
+    model = TinyModel()
+    trainer = Trainer(
+        model=model, train_dataloader=loader(8, 4), max_duration=duration, progress_bar=False,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1), run_name=name, autoresume=True,
+        save_folder=folder, save_filename=template, save_latest_filename="{run_name}-latest.pt",
+    )  # fmt: skip
+    before = int(trainer.state.timestamp.epoch)
+    trainer.fit()
+    trainer.close()
+    trainer.state.run_name = f"began at {before}"
+    return trainer
+
+
+@pytest.mark.parametrize("place", ["folder", "store"])
+@pytest.mark.parametrize(
+    "template", ["{run_name}-ep{epoch}.pt", "ep{epoch}/{run_name}.pt", "{run_name}.{epoch}"]
+)
+def test_a_run_continues_its_own_checkpoints_only(
+    tmp_path: Path, place: str, template: str
+) -> None:
+    folder = str(tmp_path) if place == "folder" else f"memory://{tmp_path.name}-own/runs"
+    continued(folder, "a", template, "3ep")
+    assert continued(folder, "b", template, "1ep").state.run_name == "began at 0"
+    assert continued(folder, "b", template).state.run_name == "began at 1"
+
+
+def test_files_of_another_run_under_the_same_names_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    continued(str(tmp_path), "a", "ep{epoch}.pt", "3ep")
+    with caplog.at_level("WARNING", "composer"):
+        found = read_newest(tmp_path, None, own=OwnFiles("ep{epoch}.pt", "b"))
+    assert found is None
+    assert "was written by the run 'a' and not by 'b'" in caplog.text
+
+
+@pytest.mark.parametrize("template", ["ep{epoch}/x.pt", "ep{epoch}.{batch}"])
+def test_a_damaged_newest_falls_back_whatever_the_names(tmp_path: Path, template: str) -> None:
+    continued(str(tmp_path), "a", template, "3ep")
+    newest = tmp_path / template.format(epoch=3, batch=6)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert continued(str(tmp_path), "a", template, "4ep").state.run_name == "began at 2"
+
+
+def test_weights_alone_are_passed_over_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = TinyModel()
+    trainer = Trainer(
+        model=model, train_dataloader=loader(8, 4), max_duration="1ep", progress_bar=False,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1), run_name="a",
+        save_folder=str(tmp_path), save_weights_only=True,
+    )  # fmt: skip
+    trainer.fit()
+    trainer.close()
+    with caplog.at_level("WARNING", "composer"):
+        assert read_newest(tmp_path, "latest-rank0.pt") is None
+    assert "it holds weights only" in caplog.text

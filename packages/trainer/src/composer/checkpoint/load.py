@@ -31,7 +31,12 @@ from composer.checkpoint.layout import (
     remove_keys,
 )
 from composer.checkpoint.manifest import check, manifest_name, read_manifest
-from composer.checkpoint.search import POINTER_ENDING, local_candidates, remote_candidates
+from composer.checkpoint.search import (
+    POINTER_ENDING,
+    OwnFiles,
+    local_candidates,
+    remote_candidates,
+)
 from composer.core.persistence import restore
 from composer.utils.compression import CompressorNotFound
 from composer.utils.iteration import map_collection
@@ -434,7 +439,12 @@ def find_newest_remote(
 
 
 def read_newest(
-    folder: str | Path, latest: str | None, pattern: str = "*.pt", *, progress_bar: bool = True
+    folder: str | Path,
+    latest: str | None,
+    pattern: str = "*.pt",
+    *,
+    own: OwnFiles | None = None,
+    progress_bar: bool = True,
 ) -> tuple[str, dict[str, Any]] | None:
     """Find and read the newest complete checkpoint of a folder, here or in a store.
 
@@ -442,6 +452,7 @@ def read_newest(
         folder: A path, or the URI of a folder.
         latest: Name of the link to the newest checkpoint.
         pattern: Which files are checkpoints.
+        own: Whose checkpoints are wanted, instead of a pattern.
         progress_bar: Whether to show the progress of a download.
 
     Returns:
@@ -458,12 +469,12 @@ def read_newest(
     """
     scheme, _, path = parse_uri(str(folder))
     if scheme in ("", "file"):
-        found = _read_newest_local(Path(path), latest, pattern)
+        found = _read_newest_local(Path(path), latest, pattern, own)
         return None if found is None else (str(found[0]), found[1])
     store = maybe_create_object_store_from_uri(str(folder))
     assert store is not None
     with store:
-        for candidate in remote_candidates(store, path, latest, pattern):
+        for candidate in remote_candidates(store, path, latest, pattern, own):
             uri = f"{str(folder).rstrip('/')}/{candidate.name.removeprefix(path.rstrip('/') + '/')}"
             try:
                 contents = fetch_checkpoint(candidate.name, store, progress_bar=progress_bar)
@@ -478,12 +489,12 @@ def read_newest(
 
 
 def _read_newest_local(
-    folder: Path, latest: str | None, pattern: str
+    folder: Path, latest: str | None, pattern: str, own: OwnFiles | None = None
 ) -> tuple[Path, dict[str, Any]] | None:
     if latest is not None and (folder / latest).is_symlink() and not (folder / latest).exists():
         gone = (folder / latest).readlink()
         log.warning("passing over %s: it leads to %s, which is gone", folder / latest, gone)
-    for candidate in local_candidates(folder, latest, pattern):
+    for candidate in local_candidates(folder, latest, pattern, own):
         path = Path(candidate.name)
         try:
             contents = _as_checkpoint(

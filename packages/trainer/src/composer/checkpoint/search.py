@@ -24,6 +24,7 @@ from composer.checkpoint.manifest import (
     read_manifest,
     wrong_size,
 )
+from composer.utils.paths import matches_template
 from composer.utils.transfer import follow_links
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "POINTER_ENDING",
     "Candidate",
+    "OwnFiles",
     "local_candidates",
     "newest_first",
     "pointed_at",
@@ -43,6 +45,61 @@ log = logging.getLogger(__name__)
 
 #: What the name of a link ends in where a text file stands for it.
 POINTER_ENDING = ".symlink"
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """Which files of a folder are a run's own checkpoints.
+
+    Args:
+        template: The template of their names, relative to the folder.
+        run_name: The run's name.
+
+    Example:
+        >>> own = OwnFiles("{run_name}-ep{epoch}.pt", "a")
+        >>> own.matches("a-ep1.pt"), own.matches("b-ep1.pt"), own.depth
+        (True, False, 0)
+    """
+
+    template: str
+    run_name: str
+
+    @property
+    def depth(self) -> int:
+        """How many folders deep the files lie."""
+        return self.template.count("/")
+
+    def matches(self, name: str) -> bool:
+        """Say whether a file could be one, by its name.
+
+        Args:
+            name: The name, relative to the folder.
+
+        Returns:
+            Whether it could.
+        """
+        mine = self.template.replace("{run_name}", self.run_name.replace("{", "{{"))
+        return matches_template(name, mine)
+
+    def written_by_another(self, candidate: Candidate) -> bool:
+        """Say whether another run wrote a file, and log it.
+
+        Args:
+            candidate: The file.
+
+        Returns:
+            Whether its manifest names another run.
+        """
+        known = candidate.manifest
+        if known is None or known.run_name in ("", self.run_name):
+            return False
+        log.warning(
+            "passing over %s: it was written by the run %r and not by %r",
+            candidate.name,
+            known.run_name,
+            self.run_name,
+        )
+        return True
 
 
 @dataclass(frozen=True)
@@ -118,13 +175,16 @@ def newest_first(candidates: Iterable[Candidate], pointed: str | None) -> list[C
     return [*later, first, *(c for c in found if c is not first and c not in later)]
 
 
-def local_candidates(folder: Path, latest: str | None, pattern: str) -> list[Candidate]:
+def local_candidates(
+    folder: Path, latest: str | None, pattern: str, own: OwnFiles | None = None
+) -> list[Candidate]:
     """List what may be the newest checkpoint of a folder.
 
     Args:
         folder: The folder.
         latest: Name of the link to the newest.
         pattern: Which files are checkpoints, with or without a manifest.
+        own: Whose checkpoints are wanted, instead of a pattern.
 
     Returns:
         The candidates in the order in which they are to be tried; names are whole paths.
@@ -141,14 +201,28 @@ def local_candidates(folder: Path, latest: str | None, pattern: str) -> list[Can
             pointed = str(target)
             found[pointed] = _local(target)
     if folder.is_dir():
-        for path in folder.glob(pattern):
+        where = pattern if own is None else "*/" * own.depth + "*"
+        for path in folder.glob(where):
+            if own is not None and not own.matches(path.relative_to(folder).as_posix()):
+                continue
             aside = path.name.startswith(".") or path.name.endswith(MANIFEST_ENDING)
             if aside or path.is_symlink() or not path.is_file():
                 continue
             # The same file may be reached by the link through another name of the folder.
             if str(path.resolve()) != pointed:
                 found[str(path)] = _local(path)
-    return [c for c in newest_first(found.values(), pointed) if c.resumable]
+    kept = [c for c in found.values() if own is None or not own.written_by_another(c)]
+    return [c for c in newest_first(kept, pointed) if _resumable(c)]
+
+
+def _resumable(candidate: Candidate) -> bool:
+    if not candidate.resumable:
+        log.warning(
+            "passing over %s: it holds weights only, or no random states, so a run cannot be "
+            "continued from it",
+            candidate.name,
+        )
+    return candidate.resumable
 
 
 def _local(path: Path) -> Candidate:
@@ -163,7 +237,11 @@ def _local(path: Path) -> Candidate:
 
 
 def remote_candidates(
-    store: ObjectStore, prefix: str, latest: str | None, pattern: str
+    store: ObjectStore,
+    prefix: str,
+    latest: str | None,
+    pattern: str,
+    own: OwnFiles | None = None,
 ) -> Iterator[Candidate]:
     """List the complete checkpoints under a prefix of a store, and say which are not complete.
 
@@ -172,6 +250,7 @@ def remote_candidates(
         prefix: The folder's name in the store.
         latest: Name of the link to the newest, whose text file has ``.symlink`` added.
         pattern: Which objects are checkpoints.
+        own: Whose checkpoints are wanted, instead of a pattern.
 
     Yields:
         The candidates in the order in which they are to be tried: those that have a manifest and
@@ -190,7 +269,7 @@ def remote_candidates(
     if latest is not None and pointer in names:
         pointed = pointed_at(store, pointer)
     complete = []
-    for name in sorted(_checkpoints(names, folder, pointed, pattern)):
+    for name in sorted(_checkpoints(names, folder, pointed, pattern, own)):
         if manifest_name(name) not in names:
             _pass_over(store, name, "it has no manifest, so its upload did not come to its end")
             continue
@@ -203,10 +282,12 @@ def remote_candidates(
         except ValueError as error:
             _pass_over(store, name, str(error))
             continue
-        complete.append(Candidate(name, manifest))
+        candidate = Candidate(name, manifest)
+        if own is None or not own.written_by_another(candidate):
+            complete.append(candidate)
     for candidate in newest_first(complete, pointed):
         assert candidate.manifest is not None
-        if not candidate.resumable:
+        if not _resumable(candidate):
             continue
         try:
             size = store.get_object_size(candidate.name)
@@ -247,14 +328,21 @@ def pointed_at(store: ObjectStore, pointer: str) -> str | None:
 
 
 def _checkpoints(
-    names: Iterable[str], folder: str, pointed: str | None, pattern: str
+    names: Iterable[str],
+    folder: str,
+    pointed: str | None,
+    pattern: str,
+    own: OwnFiles | None,
 ) -> Iterator[str]:
     for name in names:
         base = name.rpartition("/")[2]
+        if base.startswith(".") or base.endswith((MANIFEST_ENDING, POINTER_ENDING)):
+            continue
+        if own is not None:
+            if own.matches(name.removeprefix(folder)):
+                yield name
         # As in a folder of this machine: what lies deeper is another run's, unless pointed at.
-        own = name in (folder + base, pointed) and not base.startswith(".")
-        other = base.endswith((MANIFEST_ENDING, POINTER_ENDING))
-        if own and not other and fnmatch.fnmatchcase(base, pattern):
+        elif name in (folder + base, pointed) and fnmatch.fnmatchcase(base, pattern):
             yield name
 
 

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,7 @@ from composer.checkpoint.load import (
     stored_metadata,
 )
 from composer.checkpoint.save import batch_size_of
+from composer.checkpoint.search import OwnFiles
 from composer.core.persistence import restore
 from composer.trainer.options import LoadOptions, SaveOptions
 from composer.trainer.settings import (
@@ -158,8 +158,8 @@ def _read_automatically(
     assert save.latest_filename is not None
     folder = format_name_with_dist(save.folder, state.run_name)
     latest = format_name_with_dist(save.latest_filename, state.run_name)
-    pattern = f"*{Path(save.filename).suffix}"
-    return read_newest(folder, latest, pattern, progress_bar=load.progress_bar)
+    own = OwnFiles(save.filename, state.run_name)
+    return read_newest(folder, latest, own=own, progress_bar=load.progress_bar)
 
 
 def _reconcile(
