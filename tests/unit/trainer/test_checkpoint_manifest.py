@@ -457,3 +457,44 @@ def test_weights_alone_are_passed_over_with_a_word(
     with caplog.at_level("WARNING", "composer"):
         assert read_newest(tmp_path, "latest-rank0.pt") is None
     assert "it holds weights only" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        '{"timestamp": {"epoch": "x", "batch": 1}}', '{"timestamp": {"epoch": null}}',
+        '{"timestamp": {"batch": 1e999}}', '{"timestamp": {"batch": -3}}', '{"run_name": [1]}',
+        '{"written": "garbage"}', "[" * 100_000, "folder", "loop",
+    ],
+)  # fmt: skip
+def test_an_absurd_manifest_does_not_hide_the_others(tmp_path: Path, spoilt: str) -> None:
+    continued(str(tmp_path), "a", "ep{epoch}.pt", "3ep")
+    manifest = tmp_path / "ep2.pt.manifest.json"
+    if spoilt in ("folder", "loop"):
+        manifest.unlink()
+        manifest.mkdir() if spoilt == "folder" else manifest.symlink_to(manifest.name)
+    elif spoilt.startswith("{"):
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **json.loads(spoilt)}))
+    else:
+        manifest.write_text(spoilt)
+    found = read_newest(tmp_path, "a-latest.pt", own=OwnFiles("ep{epoch}.pt", "a"))
+    assert found is not None
+    assert found[0].endswith("ep3.pt")
+    assert continued(str(tmp_path), "a", "ep{epoch}.pt", "4ep").state.run_name == "began at 3"
+
+
+def test_a_checkpoint_without_a_model_is_not_loaded_in_silence(tmp_path: Path) -> None:
+    model = TinyModel()
+    trainer = Trainer(
+        model=model, train_dataloader=loader(8, 4), max_duration="1ep", progress_bar=False,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1), save_folder=str(tmp_path),
+        save_filename="a.pt", save_ignore_keys=["state/model"],
+    )  # fmt: skip
+    trainer.fit()
+    trainer.close()
+    model = TinyModel()
+    with pytest.warns(UserWarning, match="holds no state/model"):
+        Trainer(
+            model=model, progress_bar=False, load_path=str(tmp_path / "a.pt"),
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        ).close()  # fmt: skip

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import pickle
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -233,12 +234,18 @@ def apply_checkpoint(
         >>> from composer.core.state import State
         >>> from composer.devices import DeviceCPU
         >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
-        >>> apply_checkpoint({"state": {"rank_zero_seed": 3}}, state, None) is None
+        >>> saved = {**state.state_dict(), "rank_zero_seed": 3}
+        >>> apply_checkpoint({"state": saved}, state, None) is None
         True
         >>> state.rank_zero_seed
         3
     """
     algorithms = [dict(entry) for entry in contents.get(STATE, {}).get("algorithms") or []]
+    if "model" not in contents.get(STATE, {}):
+        warnings.warn(
+            f"the checkpoint holds no {STATE}/model, so this run's weights stay as they are",
+            stacklevel=2,
+        )
     remove_keys(contents, ignore_keys, "load_ignore_keys")
     report = fit_to_run(contents, state, weights_only=weights_only)
     # The model copies its weights out of the mapped file; everything else is copied here, since

@@ -47,6 +47,18 @@ _HASH = "sha256"
 _CHUNK_SIZE = 1 << 20
 
 
+_LARGEST = 16 << 20
+# What values of wrong kinds meet on their way.
+_SPOILT = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What is known of a checkpoint file without opening it.
@@ -139,9 +151,24 @@ def parse_manifest(text: str | bytes, shown: str) -> Manifest:
         plain = isinstance(manifest.size, int) and isinstance(manifest.hashes["sha256"], str)
         if version != MANIFEST_VERSION or not plain or manifest.written_at < 0:
             raise TypeError(f"version {version!r}")
-        _ = manifest.batch, sorted(manifest.contents), dict(manifest.versions)
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"the manifest {shown} is damaged: {type(error).__name__}") from error
+        for counter in ("batch", "epoch"):
+            count = manifest.timestamp.get(counter, 0)
+            if type(count) is not int or count < 0:
+                raise TypeError(f"{counter} {count!r}")
+        if not isinstance(manifest.run_name, str):
+            raise TypeError("run_name")
+        _ = sorted(manifest.contents), dict(manifest.versions)
+    except NewerFormatError:
+        raise
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as e:
+        raise ValueError(f"the manifest {shown} is damaged: {type(e).__name__}") from e
     return manifest
 
 
@@ -161,11 +188,15 @@ def read_manifest(path: str | Path) -> Manifest | None:
         >>> read_manifest("/nowhere/a.pt") is None
         True
     """
-    beside = Path(manifest_name(str(Path(path).resolve())))
     try:
+        beside = Path(manifest_name(str(Path(path).resolve())))
+        if beside.stat().st_size > _LARGEST:
+            raise ValueError(f"the manifest {beside} is damaged: it is larger than any manifest")
         text = beside.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, RuntimeError) as error:  # a folder in its place, or a loop of links
+        raise ValueError(f"the manifest of {path} cannot be read: {error}") from error
     return parse_manifest(text, str(beside))
 
 

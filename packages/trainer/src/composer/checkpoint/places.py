@@ -186,7 +186,7 @@ class LocalFolder(Place):
         return str(self.folder / name)
 
     def holds(self, path: str) -> bool:
-        return is_inside(path, self.folder)
+        return is_inside(path.removeprefix("file://"), self.folder)
 
     def put(
         self, name: str, contents: dict[str, Any], facts: Manifest, then: Callable[[str], None]

@@ -196,7 +196,10 @@ def local_candidates(
     found: dict[str, Candidate] = {}
     pointed = None
     if latest is not None and (folder / latest).is_symlink():
-        target = (folder / latest).resolve()
+        try:
+            target = (folder / latest).resolve()
+        except RuntimeError:  # a loop of links
+            target = folder / latest
         if target.is_file():
             pointed = str(target)
             found[pointed] = _local(target)
