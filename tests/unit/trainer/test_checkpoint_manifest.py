@@ -498,3 +498,28 @@ def test_a_checkpoint_without_a_model_is_not_loaded_in_silence(tmp_path: Path) -
             model=model, progress_bar=False, load_path=str(tmp_path / "a.pt"),
             optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
         ).close()  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["folder", "store"])
+def test_a_run_whose_checkpoints_are_all_useless_does_not_start_over(
+    tmp_path: Path, place: str
+) -> None:
+    """It would write over what somebody may still want to look at."""
+    if place == "folder":
+        folder = str(tmp_path)
+        continued(folder, "a", "ep{epoch}.pt", "2ep")
+        for file in tmp_path.glob("ep*.pt"):
+            file.write_bytes(file.read_bytes()[:-50])
+    else:
+        folder = f"memory://{tmp_path.name}-useless/runs"
+        model = TinyModel()
+        trainer = Trainer(
+            model=model, train_dataloader=loader(8, 4), max_duration="1ep", progress_bar=False,
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1), run_name="a",
+            save_folder=folder, save_filename="ep{epoch}.pt", save_weights_only=True,
+        )  # fmt: skip
+        trainer.fit()
+        trainer.close()
+    with pytest.raises(ValueError, match=r"the run 'a' has checkpoints .*none of them can be"):
+        continued(folder, "a", "ep{epoch}.pt", "3ep")
+    assert continued(folder, "b", "b-ep{epoch}.pt", "1ep").state.run_name == "began at 0"

@@ -358,3 +358,22 @@ def test_worker_processes_may_get_the_signal_too(tmp_path: Path, name: str) -> N
         _, told = process.communicate(timeout=60)
     assert process.returncode == EXIT_CODES[name], told
     assert len(list(tmp_path.glob("ep*.pt"))) == 1
+
+
+def test_an_evaluation_that_was_made_up_for_is_not_done_again(tmp_path: Path) -> None:
+    """Cut, done by the next process, which is ended before it trains: the third goes on behind."""
+    first, one = run(tmp_path, Ask("eval_batch_start", 6))
+    with pytest.raises(TrainingInterrupted):
+        first.fit()
+    first.close()
+    second, two = run(tmp_path, Ask("eval_after_all", 6))
+    with pytest.raises(TrainingInterrupted) as caught:
+        second.fit()
+    second.close()
+    assert caught.value.checkpoint is not None
+    third, three = run(tmp_path)
+    third.fit()
+    third.close()
+    metric = "metrics/eval/Metric"
+    evaluated = [pair for log in (one, two, three) for pair in series(log).get(metric, [])]
+    assert [at for at, _ in evaluated] == [6, 12, 18]

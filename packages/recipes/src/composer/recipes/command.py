@@ -32,6 +32,7 @@ class TrainCommand:
   composer train fashion_mnist_resnet8 --seed 3    another seed
   composer train fashion_mnist_resnet8 trainer.max_duration=2ep target.stop=false
   composer train my_recipe.yaml algorithms.label_smoothing.smoothing=0.2
+  composer train my_recipe.yaml trainer.autoresume=true     go on with a run that was cut
   torchrun --standalone --nproc-per-node 2 -m composer.cli train my_recipe.yaml
 """
 

@@ -149,6 +149,8 @@ class CheckpointSaver(Callback):
         self._buffers = HostBuffers()
         self._background = Background(upload_timeout_in_seconds)
         self._said_waiting = False
+        # The evaluation that was under way when the newest checkpoint was made.
+        self._pending: dict[str, Any] = {}
 
     # ---- what was saved -----------------------------------------------------------------------
 
@@ -205,6 +207,7 @@ class CheckpointSaver(Callback):
             self._watch.start(state)
         place = self._open(state)
         if state.load_path is not None and not self._checked:
+            self._pending = dict(state.pending_evaluations)
             self._take_stock(place, state, state.load_path)
         self._checked = True
         if not self.overwrite:
@@ -320,6 +323,7 @@ class CheckpointSaver(Callback):
             OSError: If the file cannot be written; earlier checkpoints are untouched.
         """
         self._wait_for_the_one_before()
+        self._pending = dict(state.pending_evaluations)
         place = self._open(state)
         name = get_save_filename(state, self.filename)
         # What was reported before the checkpoint is on disk before the checkpoint is.
@@ -363,7 +367,9 @@ class CheckpointSaver(Callback):
         self.wait()
         kept = self._ledger.records
         there = bool(kept) and kept[-1].timestamp == state.timestamp.state_dict()
-        if there and not state.pending_evaluations:
+        # A checkpoint of this moment that tells of an evaluation under way is out of date, unless
+        # one is: then it has to tell of it.
+        if there and self._pending == state.pending_evaluations == {}:
             return self._open(state).path(kept[-1].name)
         path = self.save(state, logger)
         self.wait()

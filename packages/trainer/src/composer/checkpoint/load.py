@@ -415,7 +415,7 @@ def find_newest(folder: str | Path, latest: str | None, pattern: str = "*.pt") -
         True
     """
     found = _read_newest_local(Path(folder), latest, pattern)
-    return None if found is None else found[0]
+    return None if found is None else Path(found[0])
 
 
 def find_newest_remote(
@@ -469,6 +469,7 @@ def read_newest(
     Raises:
         NewerFormatError: If the newest one can be read only by a newer release.
         CompressorNotFound: If reading takes a command that is not installed.
+        ValueError: If ``own`` is given, and there are such files but none to continue from.
 
     Example:
         >>> read_newest(tempfile.mkdtemp(), "latest-rank0.pt") is None
@@ -477,27 +478,52 @@ def read_newest(
     scheme, _, path = parse_uri(str(folder))
     if scheme in ("", "file"):
         found = _read_newest_local(Path(path), latest, pattern, own)
-        return None if found is None else (str(found[0]), found[1])
-    store = maybe_create_object_store_from_uri(str(folder))
+    else:
+        found = _read_newest_remote(str(folder), path, latest, pattern, own, progress_bar)
+    if found is None and own is not None and own.refused:
+        raise ValueError(
+            f"the run {own.run_name!r} has checkpoints in {folder}, and none of them can be "
+            f"continued from: {', '.join(own.refused)}. Starting over would write over them; move "
+            f"them away, or choose another save_folder or run_name"
+        )
+    return found
+
+
+def _read_newest_remote(
+    folder: str,
+    path: str,
+    latest: str | None,
+    pattern: str,
+    own: OwnFiles | None,
+    progress_bar: bool,
+) -> tuple[str, dict[str, Any]] | None:
+    store = maybe_create_object_store_from_uri(folder)
     assert store is not None
     with store:
         for candidate in remote_candidates(store, path, latest, pattern, own):
-            uri = f"{str(folder).rstrip('/')}/{candidate.name.removeprefix(path.rstrip('/') + '/')}"
+            uri = f"{folder.rstrip('/')}/{candidate.name.removeprefix(path.rstrip('/') + '/')}"
             try:
                 contents = fetch_checkpoint(candidate.name, store, progress_bar=progress_bar)
             except (NewerFormatError, CompressorNotFound):
                 raise
             except (ValueError, FileNotFoundError) as error:
-                log.warning("passing over %s: %s", uri, error)
+                _refuse(uri, str(error), own)
                 continue
             if RNG in contents:
                 return uri, contents
+            _refuse(uri, "it holds no random states", own)
     return None
+
+
+def _refuse(name: str, why: str, own: OwnFiles | None) -> None:
+    log.warning("passing over %s: %s", name, why)
+    if own is not None:
+        own.refused.append(name)
 
 
 def _read_newest_local(
     folder: Path, latest: str | None, pattern: str, own: OwnFiles | None = None
-) -> tuple[Path, dict[str, Any]] | None:
+) -> tuple[str, dict[str, Any]] | None:
     if latest is not None and (folder / latest).is_symlink() and not (folder / latest).exists():
         gone = (folder / latest).readlink()
         log.warning("passing over %s: it leads to %s, which is gone", folder / latest, gone)
@@ -510,10 +536,11 @@ def _read_newest_local(
         except (NewerFormatError, CompressorNotFound):
             raise
         except (ValueError, FileNotFoundError) as error:
-            log.warning("passing over %s: %s", path, error)
+            _refuse(str(path), str(error), own)
             continue
         if RNG in contents:
-            return path, contents
+            return str(path), contents
+        _refuse(str(path), "it holds no random states", own)
     return None
 
 

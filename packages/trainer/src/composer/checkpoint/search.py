@@ -11,7 +11,7 @@ import fnmatch
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,8 @@ class OwnFiles:
 
     template: str
     run_name: str
+    #: Those that were passed over: they are the run's own, and it cannot be continued from them.
+    refused: list[str] = field(default_factory=list, compare=False)
 
     @property
     def depth(self) -> int:
@@ -215,10 +217,12 @@ def local_candidates(
             if str(path.resolve()) != pointed:
                 found[str(path)] = _local(path)
     kept = [c for c in found.values() if own is None or not own.written_by_another(c)]
-    return [c for c in newest_first(kept, pointed) if _resumable(c)]
+    return [c for c in newest_first(kept, pointed) if _resumable(c, own)]
 
 
-def _resumable(candidate: Candidate) -> bool:
+def _resumable(candidate: Candidate, own: OwnFiles | None) -> bool:
+    if own is not None and not candidate.resumable:
+        own.refused.append(candidate.name)
     if not candidate.resumable:
         log.warning(
             "passing over %s: it holds weights only, or no random states, so a run cannot be "
@@ -290,7 +294,7 @@ def remote_candidates(
             complete.append(candidate)
     for candidate in newest_first(complete, pointed):
         assert candidate.manifest is not None
-        if not _resumable(candidate):
+        if not _resumable(candidate, own):
             continue
         try:
             size = store.get_object_size(candidate.name)

@@ -88,6 +88,7 @@ class TrainLoop:
         self._ranks = ranks
         self._clock = BatchClock()
         self._to_stop = False
+        self._finished_evaluation = False
         total = state.max_duration
         self._needs_tokens = total is not None and total.unit is TimeUnit.TOKEN
 
@@ -348,6 +349,7 @@ class TrainLoop:
         left = [e for e in state.evaluators if e.label in pending["left"]]
         if left:
             self._run_pending(left)
+        self._finished_evaluation = True
         if pending["event"] == Event.BATCH_END:
             self._engine.run_event(_BATCH_CHECKPOINT)
         elif pending["event"] == Event.EPOCH_END:
@@ -404,6 +406,8 @@ class TrainLoop:
         asked = self._interruption.asked
         if self._ranks is not None:
             asked, _ = self._ranks.share_end(stop=asked, seconds=0.0)
+        if asked and self._finished_evaluation:
+            self._stop()  # or the next process would do that evaluation once more
         if asked:
             reason = self._agreed_reason()
             log.warning(
