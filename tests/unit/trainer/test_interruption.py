@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from composer.loggers import InMemoryLogger
 from composer.trainer import Trainer, TrainingInterrupted
 from composer.trainer.interruption import EXIT_CODES, Interruption
 from composer_testing.tiny import IdRecorder, TinyModel, loader
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """What runs in the background of a shell ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Ask(Callback):

@@ -320,13 +320,19 @@ class EvalLoop:
         while True:
             batch, samples = _NO_BATCH, 0.0
             asked = interruption.asked
-            for batch in () if asked else source:
-                if spec.batch_transforms is not None:
-                    batch = spec.batch_transforms(batch)
-                samples = float(spec.get_num_samples_in_batch(batch))
-                if samples:
-                    break
-                batch = _NO_BATCH  # without samples, as at the end of data that is dealt out
+            try:
+                for batch in () if asked else source:
+                    if spec.batch_transforms is not None:
+                        batch = spec.batch_transforms(batch)
+                    samples = float(spec.get_num_samples_in_batch(batch))
+                    if samples:
+                        break
+                    batch = _NO_BATCH  # without samples, as at the end of data that is dealt out
+            except Exception as error:
+                # Worker processes that got the signal too are gone.
+                if many or not interruption.asked:
+                    raise
+                raise EvaluationInterrupted from error
             if batch is not _NO_BATCH and left is not None and samples > left:
                 batch = spec.split_batch(batch, left)[0] if left else _NO_BATCH
                 samples = float(left)

@@ -188,6 +188,11 @@ class TrainLoop:
             except StopIteration:
                 self._tell_no_batch()
                 break
+            except Exception:
+                # Worker processes that got the signal too are gone; all batches so far are whole.
+                if ranks is None and interruption.asked:
+                    self._stop()
+                raise
             source = batches.rest
             if ended:
                 # The loader holds more than its length says, so the epoch is not over.

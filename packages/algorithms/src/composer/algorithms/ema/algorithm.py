@@ -134,13 +134,11 @@ class EMA(Algorithm):
             self.ema_model.move_params_to_device(state.model)
             if self.ema_weights_active:
                 _swap(self, state.model)
-        elif not state.step_applied:
-            return  # a batch that gave no update is none to average
-        elif self.ema_started:
+        # A batch that gave no update is none to average.
+        elif state.step_applied and self.ema_started:
             self.ema_model.update(state.model, self.decay)
-        else:
-            self.ema_model = EMAParameters(state.model)
-            self.ema_started = True
+        elif state.step_applied:
+            self.ema_model, self.ema_started = EMAParameters(state.model), True
 
     def evaluating(self, state: State) -> AbstractContextManager[None]:
         """Return a context in which the model holds the average, once there is one.
