@@ -54,6 +54,8 @@ class OwnFiles:
     Args:
         template: The template of their names, relative to the folder.
         run_name: The run's name.
+        refused: Those that were passed over: they are the run's own, and it cannot be continued
+            from them.
 
     Example:
         >>> own = OwnFiles("{run_name}-ep{epoch}.pt", "a")
@@ -63,7 +65,6 @@ class OwnFiles:
 
     template: str
     run_name: str
-    #: Those that were passed over: they are the run's own, and it cannot be continued from them.
     refused: list[str] = field(default_factory=list, compare=False)
 
     @property
