@@ -23,6 +23,8 @@ class ComposerModel(torch.nn.Module, ABC):
 
     Attributes:
         logger: Set by the trainer, so that a model can report; neither copied nor pickled.
+        origin: How the model was built, if a registered factory built it: ``name`` is what it is
+            registered as among ``composer.models``, ``arguments`` are its plain arguments.
 
     Example:
         >>> class Line(ComposerModel):
@@ -40,6 +42,7 @@ class ComposerModel(torch.nn.Module, ABC):
     """
 
     logger: Logger | None
+    origin: dict[str, Any] | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,6 +110,23 @@ class ComposerModel(torch.nn.Module, ABC):
             (3, 4)
         """
         return outputs if outputs is not None else self.forward(batch)
+
+    def integrations(self) -> dict[str, Any]:
+        """Say what a checkpoint needs beside the weights so that the model can be built from it.
+
+        It is asked at every save, so what is costly to gather is better kept.
+
+        Returns:
+            Name of a framework to plain types: strings, numbers, ``None``, bytes, and lists and
+            mappings of them. By default ``{"composer": origin}`` for a model of a registered
+            factory, else nothing.
+
+        Example:
+            >>> from composer.models import composer_resnet_cifar
+            >>> composer_resnet_cifar("resnet_8").integrations()["composer"]["name"]
+            'composer_resnet_cifar'
+        """
+        return {} if self.origin is None else {"composer": self.origin}
 
     def num_loss_tokens(self, batch: Batch) -> int | None:
         """Say how many tokens of a batch the mean of :meth:`loss` is taken over.

@@ -20,6 +20,7 @@ import torch
 
 from composer.core import plugins
 from composer.core.event import Event
+from composer.core.model import ComposerModel
 from composer.core.serializable import Serializable
 from composer.core.time import Time
 from composer.core.timestamp import Timestamp
@@ -528,13 +529,18 @@ def _set(name: str) -> Callable[[State, Any, _Restoring], None]:
     return load
 
 
-def _keep_run_name(state: State, saved: Any, how: _Restoring) -> None:
-    """The name of a run is its user's choice; the stored one is there to be read."""
+def _keep_own(state: State, saved: Any, how: _Restoring) -> None:
+    """The script's own stays; the stored one is there to be read."""
+
+
+def _save_integrations(state: State) -> Any:
+    return state.model.integrations() if isinstance(state.model, ComposerModel) else {}
 
 
 #: Field name to how it is saved and how it comes back, in the order of restoring.
 SAVED_FIELDS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any, _Restoring], None]]] = {
     "model": (_save_model, _load_model),
+    "integrations": (_save_integrations, _keep_own),
     "optimizers": (_save_optimizers, _load_optimizers),
     "schedulers": (_save_schedulers, _load_schedulers),
     "algorithms": (_save_algorithms, _load_algorithms),
@@ -542,10 +548,11 @@ SAVED_FIELDS: dict[str, tuple[Callable[[State], Any], Callable[[State, Any, _Res
     "scaler": (lambda s: s.scaler.state_dict() if s.scaler is not None else None, _load_scaler),
     "timestamp": (lambda s: s.timestamp.state_dict(), _load_timestamp),
     "rank_zero_seed": (lambda s: s.rank_zero_seed, _set("rank_zero_seed")),
-    "run_name": (lambda s: s.run_name, _keep_run_name),
+    "run_name": (lambda s: s.run_name, _keep_own),
     "num_skipped_steps": (lambda s: s.num_skipped_steps, _set("num_skipped_steps")),
     "num_skipped_samples": (lambda s: s.num_skipped_samples, _set("num_skipped_samples")),
     "num_skipped_tokens": (lambda s: s.num_skipped_tokens, _set("num_skipped_tokens")),
+    "missed_turns": (lambda s: s.missed_turns, _set("missed_turns")),
     "microbatch_search": (lambda s: s.microbatch_search, _set("microbatch_search")),
     "settings": (lambda s: s.settings, _set("stored_settings")),
     "pending_evaluations": (

@@ -87,7 +87,21 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "composer-loggers": ("console", "file", "in_memory", "progress_bar"),
         },
         "composer.models": {
-            "composer-models": ("composer_classifier", "composer_resnet_cifar"),
+            "composer-models": (
+                "composer_classifier",
+                "composer_deeplabv3",
+                "composer_detector",
+                "composer_efficientnet",
+                "composer_resnet",
+                "composer_resnet_cifar",
+                "composer_retinanet",
+                "composer_segmenter",
+                "composer_timm",
+                "composer_unet",
+                "composer_vit",
+                "mnist_model",
+                "resnet9",
+            ),
         },
         "composer.object_stores": {
             "composer-core": (

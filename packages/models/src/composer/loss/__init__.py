@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from composer.loss.dice import DiceLoss
+from composer.loss.language import chunked_cross_entropy, language_cross_entropy
 from composer.loss.losses import binary_cross_entropy_with_logits, soft_cross_entropy
 from composer.loss.registry import loss_registry
 from composer.loss.targets import (
@@ -9,18 +11,15 @@ from composer.loss.targets import (
     ensure_targets_one_hot,
     infer_target_type,
 )
-from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
+    "DiceLoss",
     "binary_cross_entropy_with_logits",
     "check_for_index_targets",
+    "chunked_cross_entropy",
     "ensure_targets_one_hot",
     "infer_target_type",
+    "language_cross_entropy",
     "loss_registry",
     "soft_cross_entropy",
 ]
-
-__getattr__ = names_that_come_later(
-    __name__,
-    ("DiceLoss",),
-)

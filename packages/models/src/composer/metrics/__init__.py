@@ -1,22 +1,44 @@
-"""Metrics that add up exactly over batches and ranks."""
+"""Metrics that add up exactly over batches and ranks.
+
+Names resolve on first use.
+"""
 
 from __future__ import annotations
 
-from composer.metrics.base import Metric
-from composer.metrics.classification import CrossEntropy, LossMetric, MulticlassAccuracy
-from composer.utils.suggestions import names_that_come_later
+from typing import TYPE_CHECKING
 
-__all__ = ["CrossEntropy", "LossMetric", "Metric", "MulticlassAccuracy"]
+from composer._lazy import lazy_names
 
-__getattr__ = names_that_come_later(
-    __name__,
-    (
-        "BinaryF1Score",
-        "Dice",
-        "LanguageCrossEntropy",
-        "LanguagePerplexity",
-        "MAP",
-        "MIoU",
-        "MaskedAccuracy",
-    ),
-)
+if TYPE_CHECKING:
+    from composer.metrics.base import Metric as Metric
+    from composer.metrics.classification import CrossEntropy as CrossEntropy
+    from composer.metrics.classification import LossMetric as LossMetric
+    from composer.metrics.classification import MulticlassAccuracy as MulticlassAccuracy
+    from composer.metrics.detection import MAP as MAP
+    from composer.metrics.language import BinaryF1Score as BinaryF1Score
+    from composer.metrics.language import LanguageCrossEntropy as LanguageCrossEntropy
+    from composer.metrics.language import LanguagePerplexity as LanguagePerplexity
+    from composer.metrics.language import MaskedAccuracy as MaskedAccuracy
+    from composer.metrics.segmentation import Dice as Dice
+    from composer.metrics.segmentation import MIoU as MIoU
+
+# Public name -> module that defines it.
+_HOMES = {
+    "BinaryF1Score": "language",
+    "CrossEntropy": "classification",
+    "Dice": "segmentation",
+    "LanguageCrossEntropy": "language",
+    "LanguagePerplexity": "language",
+    "LossMetric": "classification",
+    "MAP": "detection",
+    "MIoU": "segmentation",
+    "MaskedAccuracy": "language",
+    "Metric": "base",
+    "MulticlassAccuracy": "classification",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+if not TYPE_CHECKING:
+    # A type checker takes the imports above for the exported names.
+    __all__ = sorted(_HOMES)

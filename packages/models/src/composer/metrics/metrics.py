@@ -1,7 +1,8 @@
-"""Where scripts written for Composer 0.32 look for :mod:`composer.metrics.classification`."""
+"""Where scripts written for Composer 0.32 look for metrics of classification and segmentation."""
 
 from __future__ import annotations
 
 from composer.metrics.classification import CrossEntropy, LossMetric
+from composer.metrics.segmentation import Dice, MIoU
 
-__all__ = ["CrossEntropy", "LossMetric"]
+__all__ = ["CrossEntropy", "Dice", "LossMetric", "MIoU"]

@@ -1,25 +1,73 @@
-"""Models that the trainer can train, and the contract for one's own."""
+"""Models that the trainer can train, and the contract for one's own.
+
+Names resolve on first use: a model that is not asked for costs nothing, and what it is built on
+(torchvision, transformers, ...) is imported when it is built.
+"""
 
 from __future__ import annotations
 
-from composer.core.model import ComposerModel
-from composer.models.classifier import ComposerClassifier
-from composer.models.initializers import Initializer
-from composer.models.resnet_cifar import ResNetCIFAR, composer_resnet_cifar
-from composer.utils.suggestions import names_that_come_later
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ComposerClassifier",
-    "ComposerModel",
-    "Initializer",
-    "ResNetCIFAR",
-    "composer_resnet_cifar",
-]
+from composer._lazy import lazy_names
 
-__getattr__ = names_that_come_later(
-    __name__,
-    (
-        "HuggingFaceModel",
-        "write_huggingface_pretrained_from_composer_checkpoint",
-    ),
-)
+if TYPE_CHECKING:
+    from composer.core.model import ComposerModel as ComposerModel
+    from composer.models.classifier import ComposerClassifier as ComposerClassifier
+    from composer.models.deeplabv3 import DeepLabv3 as DeepLabv3
+    from composer.models.deeplabv3 import composer_deeplabv3 as composer_deeplabv3
+    from composer.models.detection import ComposerDetector as ComposerDetector
+    from composer.models.detection import collate_detection as collate_detection
+    from composer.models.efficientnet import composer_efficientnet as composer_efficientnet
+    from composer.models.efficientnet import composer_efficientnetb0 as composer_efficientnetb0
+    from composer.models.initializers import Initializer as Initializer
+    from composer.models.origin import build_from_origin as build_from_origin
+    from composer.models.origin import remembers_origin as remembers_origin
+    from composer.models.resnet import composer_resnet as composer_resnet
+    from composer.models.resnet_cifar import ResNetCIFAR as ResNetCIFAR
+    from composer.models.resnet_cifar import composer_resnet_cifar as composer_resnet_cifar
+    from composer.models.retinanet import composer_retinanet as composer_retinanet
+    from composer.models.segmentation import ComposerSegmenter as ComposerSegmenter
+    from composer.models.small_convnets import MNISTNet as MNISTNet
+    from composer.models.small_convnets import ResNet9 as ResNet9
+    from composer.models.small_convnets import mnist_model as mnist_model
+    from composer.models.small_convnets import resnet9 as resnet9
+    from composer.models.timm_models import composer_timm as composer_timm
+    from composer.models.unet import UNet as UNet
+    from composer.models.unet import composer_unet as composer_unet
+    from composer.models.vision_transformer import composer_vit as composer_vit
+    from composer.models.vision_transformer import vit_small_patch16 as vit_small_patch16
+
+# Public name -> module that defines it.
+_HOMES = {
+    "ComposerClassifier": "classifier",
+    "ComposerDetector": "detection",
+    "ComposerModel": "composer.core.model",
+    "ComposerSegmenter": "segmentation",
+    "DeepLabv3": "deeplabv3",
+    "Initializer": "initializers",
+    "MNISTNet": "small_convnets",
+    "ResNet9": "small_convnets",
+    "ResNetCIFAR": "resnet_cifar",
+    "UNet": "unet",
+    "build_from_origin": "origin",
+    "collate_detection": "detection",
+    "composer_deeplabv3": "deeplabv3",
+    "composer_efficientnet": "efficientnet",
+    "composer_efficientnetb0": "efficientnet",
+    "composer_resnet": "resnet",
+    "composer_resnet_cifar": "resnet_cifar",
+    "composer_retinanet": "retinanet",
+    "composer_timm": "timm_models",
+    "composer_unet": "unet",
+    "composer_vit": "vision_transformer",
+    "mnist_model": "small_convnets",
+    "remembers_origin": "origin",
+    "resnet9": "small_convnets",
+    "vit_small_patch16": "vision_transformer",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+if not TYPE_CHECKING:
+    # A type checker takes the imports above for the exported names.
+    __all__ = sorted(_HOMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from composer.core.model import ComposerModel
 from composer.loss.losses import soft_cross_entropy
 from composer.metrics.classification import CrossEntropy, MulticlassAccuracy
+from composer.models._tasks import agree_on_num_classes, by_name, check_metrics, check_module
 
 __all__ = ["ComposerClassifier"]
 
@@ -57,10 +57,9 @@ class ComposerClassifier(ComposerModel):
         loss_fn: Callable[..., torch.Tensor] = soft_cross_entropy,
     ) -> None:
         super().__init__()
-        if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+        check_module(module)
         self.module = module
-        self.num_classes = _agree_on_num_classes(module, num_classes)
+        self.num_classes = agree_on_num_classes(module, num_classes)
         self._loss_fn = loss_fn
         if self.num_classes is None and (train_metrics is None or val_metrics is None):
             raise ValueError(
@@ -76,9 +75,7 @@ class ComposerClassifier(ComposerModel):
             )
         self.train_metrics = train_metrics
         self.val_metrics = val_metrics
-        for is_train, argument in ((True, "train_metrics"), (False, "val_metrics")):
-            for name, metric in self.get_metrics(is_train).items():
-                _check_metric(f"{argument}[{name!r}]", metric)
+        check_metrics(train_metrics=train_metrics, val_metrics=val_metrics)
 
     def forward(self, batch: Any) -> Any:
         """Compute the logits.
@@ -132,9 +129,7 @@ class ComposerClassifier(ComposerModel):
             >>> list(model.get_metrics(is_train=True))
             ['MulticlassAccuracy']
         """
-        metrics = self.train_metrics if is_train else self.val_metrics
-        items = getattr(metrics, "items", None)
-        return {type(metrics).__name__: metrics} if items is None else dict(items())
+        return by_name(self.train_metrics if is_train else self.val_metrics)
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         """Add a batch to a metric.
@@ -157,24 +152,3 @@ class ComposerClassifier(ComposerModel):
     def _accuracy(self) -> MulticlassAccuracy:
         assert self.num_classes is not None
         return MulticlassAccuracy(self.num_classes)
-
-
-def _agree_on_num_classes(module: torch.nn.Module, given: int | None) -> int | None:
-    own = getattr(module, "num_classes", None)
-    if own is None:
-        return given
-    if given is not None and given != own:
-        warnings.warn(
-            f"num_classes={given} differs from the module's own num_classes={own}, which is used",
-            stacklevel=3,
-        )
-    return int(own)
-
-
-def _check_metric(name: str, metric: Any) -> None:
-    for method in ("update", "compute", "reset"):
-        if not callable(getattr(metric, method, None)):
-            raise TypeError(
-                f"{name} must be a metric with `update`, `compute` and `reset`; "
-                f"{type(metric).__name__} has no `{method}`"
-            )

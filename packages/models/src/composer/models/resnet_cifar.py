@@ -16,6 +16,7 @@ from torch import nn
 
 from composer.models.classifier import ComposerClassifier
 from composer.models.initializers import Initializer
+from composer.models.origin import remembers_origin
 
 __all__ = ["ResNetCIFAR", "composer_resnet_cifar"]
 
@@ -99,6 +100,7 @@ class ResNetCIFAR(nn.Module):
         return self.fc(self.blocks(x).mean(dim=(2, 3)))
 
 
+@remembers_origin("composer_resnet_cifar")
 def composer_resnet_cifar(
     model_name: str = "resnet_20",
     num_classes: int = 10,

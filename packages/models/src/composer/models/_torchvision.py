@@ -1,0 +1,77 @@
+"""The door to torchvision's models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from composer.utils.imports import MissingConditionalImportError
+from composer.utils.suggestions import did_you_mean
+
+__all__ = ["import_torchvision", "network"]
+
+
+def import_torchvision() -> Any:
+    """Import ``torchvision.models``.
+
+    Returns:
+        The module.
+
+    Raises:
+        MissingConditionalImportError: If torchvision is not installed.
+    """
+    try:
+        import torchvision.models as models
+    except ImportError as error:
+        raise MissingConditionalImportError(
+            "vision", "torchvision", distribution="composer-models"
+        ) from error
+    return models
+
+
+def network(
+    model_name: str, family: str, *, num_classes: int, weights: Any | None, **options: Any
+) -> nn.Module:
+    """Build a network of torchvision by its name there.
+
+    Pretrained weights come with the head of the classes they were trained on; with another number
+    of classes the head starts fresh.
+
+    Args:
+        model_name: The name.
+        family: What the name has to start with.
+        num_classes: Number of classes.
+        weights: Pretrained weights, as torchvision names them.
+        **options: Handed on.
+
+    Returns:
+        The network, with ``num_classes``.
+
+    Raises:
+        ValueError: If there is no such name in the family.
+    """
+    models = import_torchvision()
+    known = [name for name in models.list_models(models) if name.startswith(family)]
+    if model_name not in known:
+        raise ValueError(
+            f"model_name={model_name!r} is unknown; accepted are {', '.join(known)}."
+            f"{did_you_mean(model_name, known)}"
+        )
+    if weights is None:
+        built: nn.Module = models.get_model(model_name, num_classes=num_classes, **options)
+    else:
+        built = models.get_model(model_name, weights=weights, **options)
+        _set_head(built, num_classes)
+    built.num_classes = num_classes  # type: ignore[assignment]
+    return built
+
+
+def _set_head(built: nn.Module, num_classes: int) -> None:
+    *path, last = [name for name, part in built.named_modules() if isinstance(part, nn.Linear)][
+        -1
+    ].split(".")
+    owner = built.get_submodule(".".join(path))
+    head = getattr(owner, last)
+    if head.out_features != num_classes:
+        setattr(owner, last, nn.Linear(head.in_features, num_classes))

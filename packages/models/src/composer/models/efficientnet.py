@@ -1,0 +1,82 @@
+"""EfficientNets, those of torchvision.
+
+Tan and Le, EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks (2019), and the
+second version (2021).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from composer.models._checks import check_counts, check_share
+from composer.models._torchvision import network
+from composer.models.classifier import ComposerClassifier
+from composer.models.origin import remembers_origin
+
+__all__ = ["composer_efficientnet", "composer_efficientnetb0"]
+
+
+@remembers_origin("composer_efficientnet", forget=["weights"])
+def composer_efficientnet(
+    model_name: str = "efficientnet_b0",
+    num_classes: int = 1000,
+    weights: Any | None = None,
+    drop_connect_rate: float = 0.2,
+) -> ComposerClassifier:
+    """Build a classifier around an EfficientNet of torchvision.
+
+    Needs the extra ``vision``.
+
+    Args:
+        model_name: ``efficientnet_b0`` to ``efficientnet_b7``, or ``efficientnet_v2_s``, ``_m``,
+            ``_l``.
+        num_classes: Number of classes.
+        weights: Pretrained weights as torchvision names them, for instance ``"DEFAULT"``.
+        drop_connect_rate: Probability that the last block of a sample is skipped in training; it
+            grows linearly from zero over the blocks.
+
+    Returns:
+        The classifier, with accuracy and cross entropy as metrics.
+
+    Raises:
+        ValueError: If a name or a number is not accepted.
+        MissingConditionalImportError: If torchvision is not installed.
+
+    Example:
+        >>> model = composer_efficientnet()
+        >>> sum(p.numel() for p in model.parameters())
+        5288548
+    """
+    check_counts(num_classes=num_classes)
+    check_share(drop_connect_rate=drop_connect_rate)
+    module = network(
+        model_name,
+        "efficientnet",
+        num_classes=num_classes,
+        weights=weights,
+        stochastic_depth_prob=drop_connect_rate,
+    )
+    return ComposerClassifier(module)
+
+
+def composer_efficientnetb0(
+    num_classes: int = 1000, drop_connect_rate: float = 0.2
+) -> ComposerClassifier:
+    """Build a classifier around the smallest EfficientNet.
+
+    Args:
+        num_classes: Number of classes.
+        drop_connect_rate: Probability that the last block of a sample is skipped in training.
+
+    Returns:
+        The classifier.
+
+    Raises:
+        ValueError: If a number is not accepted.
+        MissingConditionalImportError: If torchvision is not installed.
+
+    Example:
+        >>> composer_efficientnetb0(num_classes=7).num_classes
+        7
+    """
+    return composer_efficientnet(num_classes=num_classes, drop_connect_rate=drop_connect_rate)
