@@ -123,7 +123,7 @@ def measure(state: Any, folder: Path, rounds: int) -> Times:
         times.take("plain copy", partial(copy_of, tensors_in(contents)))
         name = "asynchronous, blocked" if number else "the first, blocked"
         times.take(name, partial(behind.save, state, logger))
-        times.take("asynchronous, the rest", behind._background.wait)
+        times.take("asynchronous, the rest", partial(behind.wait, keep_memory=True))
         os.sync()
         times.take("torch.save and flush", partial(torch_save, contents, plain))
         os.sync()

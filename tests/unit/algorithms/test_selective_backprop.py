@@ -498,3 +498,61 @@ def test_it_comes_first() -> None:
 def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         SelectiveBackprop(**arguments)
+
+
+class _Plain(nn.Module):
+    """Samples do not see each other; notes how many come at a time, and has room for some."""
+
+    def __init__(self, room: int = 100) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 3)
+        self.room = room
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(x))
+        if len(x) > self.room:
+            raise torch.OutOfMemoryError(f"room for {self.room}")
+        return self.linear(x.flatten(1))
+
+
+def ranked(make_run: Callable[..., Any], net: _Plain, n: int = 9, **fields: Any) -> torch.Tensor:
+    """The losses by which a batch was thinned out."""
+    run = make_run(ComposerClassifier(net, num_classes=3), [SelectiveBackprop(0.0, 1.0)], **fields)
+    run.fire(Event.INIT)
+    run.at(0)
+    torch.manual_seed(4)
+    run.state.batch = batch(n)
+    run.fire(Event.AFTER_DATALOADER)
+    samples: torch.Tensor = run.state.batch[0]
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"),
+    [(None, [9]), (100, [9]), (4, [3, 3, 3]), (2, [3, 2, 2, 2]), (1, [3, 2, 2, 2])],
+)
+def test_ranking_goes_in_parts_no_larger_than_a_microbatch(
+    make_run: Callable[..., Any], size: int | None, parts: list[int]
+) -> None:
+    whole, net = _Plain(), _Plain()
+    net.load_state_dict(whole.state_dict())
+    expected = ranked(make_run, whole)
+    found = ranked(make_run, net, device_train_microbatch_size=size)
+    assert net.seen == [2, *parts]  # behind the trial on two samples
+    assert torch.equal(found, expected)
+
+
+def test_a_ranking_without_room_is_done_again_in_smaller_parts(
+    make_run: Callable[..., Any],
+) -> None:
+    whole, net = _Plain(), _Plain(room=2)
+    net.load_state_dict(whole.state_dict())
+    expected = ranked(make_run, whole, 8)
+    found = ranked(make_run, net, 8, auto_microbatching=True)
+    assert net.seen == [2, 8, 4, 2, 2, 2, 2]
+    assert torch.equal(found, expected)
+    with pytest.raises(torch.OutOfMemoryError):
+        ranked(make_run, _Plain(room=2), 8)  # nobody asked for a search
+    with pytest.raises(torch.OutOfMemoryError):
+        ranked(make_run, _Plain(room=1), 8, auto_microbatching=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import pathlib
 import pickle
@@ -33,6 +34,7 @@ from composer.utils.object_store import (
     maybe_create_object_store_from_uri,
 )
 from composer.utils.object_store.errors import explain
+from composer.utils.object_store.forwarding import ForwardingObjectStore
 from composer_testing import run_python
 from composer_testing.sftp_server import SftpServer, serve_sftp
 
@@ -585,6 +587,7 @@ def test_schemes_that_name_no_service(scheme: str) -> None:
 def test_missing_kit_says_what_to_install(
     uri: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import importlib.metadata
     import importlib.util
 
     find_spec = importlib.util.find_spec
@@ -598,6 +601,10 @@ def test_missing_kit_says_what_to_install(
     with pytest.raises(MissingConditionalImportError) as caught:
         maybe_create_object_store_from_uri(uri)
     assert f'pip install "composer-core[{extra}]"' in str(caught.value)
+    # An extra that the distribution really has, as those above it have it too.
+    for distribution in ("composer-core", "composer-trainer", "composer-full"):
+        offered = importlib.metadata.metadata(distribution).get_all("Provides-Extra") or []
+        assert extra in offered, distribution
 
 
 def test_stores_that_come_later_say_so() -> None:
@@ -849,3 +856,20 @@ def test_download_takes_bounded_memory(tmp_path: pathlib.Path) -> None:
     store.download_object("a", tmp_path / "a")
     assert most <= 3
     assert (tmp_path / "a").read_bytes() == bytes(100_000)
+
+
+def test_classes_of_stores_are_contracts_or_leaves() -> None:
+    """Nobody derives from a store that can be made; what is derived from cannot be made."""
+    import composer.utils.object_store as home
+
+    stores = [
+        getattr(home, name)
+        for name in home.__all__
+        if isinstance(getattr(home, name), type) and issubclass(getattr(home, name), ObjectStore)
+    ]
+    assert len(stores) > 10
+    for store in stores:
+        for base in store.__mro__[1:]:
+            made = issubclass(base, ObjectStore) and not inspect.isabstract(base)
+            # Which does nothing itself, and whose methods nobody overrides.
+            assert not made or base is ForwardingObjectStore, (store, base)

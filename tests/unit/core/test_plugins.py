@@ -94,7 +94,7 @@ def test_metadata_is_read_once_until_refresh(site: Path) -> None:
     assert "late" in registry.names("composer.models")
 
 
-def test_broken_plugins_do_not_touch_the_good_one(three: Registry) -> None:
+def test_broken_plugins_do_not_touch_the_good_one(three: Registry, site: Path) -> None:
     sink = three.resolve("composer.loggers", "good", size=3)
     assert (sink.size, sink.name) == (3, "x")
     with pytest.warns(PluginWarning) as caught:
@@ -105,6 +105,7 @@ def test_broken_plugins_do_not_touch_the_good_one(three: Registry) -> None:
     assert records["good"] is None
     assert len(caught) == 2
     assert "composer-bad 2.5" in str(caught[0].message)
+    assert str(site) not in str(caught[0].message)
     assert "a_module_that_nobody_has" in str(caught[0].message)
     assert records["bad"] is not None
     assert "composer_bad.py" in records["bad"].text
@@ -228,7 +229,8 @@ def test_unknown_name_teaches(
     with pytest.raises(PluginNotFoundError) as caught:
         registry.load(group, asked)
     assert expected in str(caught.value)
-    assert f"Folders searched: {site}" in str(caught.value)
+    # A path has many folders, which would bury what helps.
+    assert str(site) not in str(caught.value)
 
 
 def test_class_name_finds_the_plugin_name() -> None:

@@ -550,10 +550,10 @@ def test_console_evaluation_at_tenths(length: int, expected: list[int]) -> None:
     stream.seek(0)
     run.evaluate("val", length, 0.75)
     lines = stream.getvalue().splitlines()
-    marks = [int(line.partition("batch=")[2].partition("/")[0]) for line in lines[:-2]]
+    marks = [int(line.partition("][batch=")[2].partition("/")[0]) for line in lines[:-2]]
     assert marks == expected
     assert lines[-2:] == [
-        f"[Eval val][batch={length}/{length}]:",
+        f"[epoch=0][total batch=1][Eval val][batch={length}/{length}]:",
         "\t Eval metrics/val/Accuracy: 0.7500",
     ]
     # What training logged before the evaluation is still to be printed with training.
@@ -1039,9 +1039,9 @@ def test_lines_of_a_short_run(clock: Clock) -> None:
     assert lines[4:] == [
         f"[train] epoch 1/2, batch 1/4 (12 %): loss=1 | {rate} | elapsed 0:00, left 0:04",
         f"[train] epoch 1/2, batch 4/4 (50 %): loss=0.25 | {rate} | elapsed 0:02, left 0:02",
-        "[eval] 3 batches: Accuracy=0.25 | took 0:00",
+        "[eval] epoch 1/2, batch 4/4: Accuracy=0.25 | 3 batches took 0:00",
         f"[train] epoch 2/2, batch 4/4 (100 %): loss=0.125 | {rate} | elapsed 0:05, left 0:00",
-        "[eval] 3 batches: Accuracy=0.75 | took 0:00",
+        "[eval] epoch 2/2, batch 4/4: Accuracy=0.75 | 3 batches took 0:00",
         f"[train] end, epoch 2/2, batch 4/4 (100 %): loss=0.125 | {rate} | elapsed 0:06",
     ]
 
@@ -1106,6 +1106,36 @@ def test_remaining_time_of_a_resumed_run(clock: Clock) -> None:
     assert "81/100ba, epoch 1, batch 81/1000 (81 %)" in stream.getvalue()
 
 
+def test_a_rate_that_is_not_known_is_left_out(clock: Clock) -> None:
+    stream = io.StringIO()
+    state = make_state("100ba", length=1000)
+    state.timestamp = Timestamp(batch=80, batch_in_epoch=80, sample=640)
+    run = Run(ProgressBarLogger(stream=stream), state).start()
+    # An epoch's end, or an evaluation that was still to be done, comes before any batch.
+    clock.now += 1.0
+    run.end_epoch()
+    assert stream.getvalue() == (
+        "[train] 80/100ba, epoch 1, batch 80/1000 (80 %): elapsed 0:01, left ?\n"
+    )
+
+
+def test_evaluations_say_after_how_much_training(clock: Clock) -> None:
+    stream = io.StringIO()
+    run = Run(ProgressBarLogger(stream=stream)).start()
+    run.batch()
+    run.batch()
+    stream.truncate(0)
+    stream.seek(0)
+    run.evaluate(value=0.5)
+    run.fire("fit_end")
+    run.evaluate(value=0.5)
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("[eval]")]
+    assert lines == [
+        "[eval] epoch 1/2, batch 2/4: Accuracy=0.5 | 3 batches took 0:00",
+        "[eval] after 2 batches of training: Accuracy=0.5 | 3 batches took 0:00",
+    ]
+
+
 def test_values_are_fetched_only_when_drawn(clock: Clock) -> None:
     fetched: list[int] = []
 
@@ -1130,7 +1160,7 @@ def test_evaluation_alone(clock: Clock) -> None:
     run = Run(ProgressBarLogger(stream=stream))
     run.fire("init")
     run.evaluate("val")
-    assert stream.getvalue() == "[val] 3 batches: Accuracy=0.5 | took 0:00\n"
+    assert stream.getvalue() == "[val] Accuracy=0.5 | 3 batches took 0:00\n"
 
 
 def test_progress_goes_to_a_pipe_without_file_number() -> None:

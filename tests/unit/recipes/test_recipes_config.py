@@ -10,6 +10,7 @@ import pytest
 
 from composer.recipes import Component, RecipeError, Target, load_recipe, parse_recipe
 from composer.recipes.presets import fashion_mnist_resnet8
+from composer_testing import run_python
 
 GOOD = """\
 description: a test
@@ -64,13 +65,107 @@ def test_everything_is_read() -> None:
     assert recipe.trainer == {"max_duration": "2ep"}
 
 
+def test_public_names_resolve_and_reading_a_recipe_needs_no_torch() -> None:
+    run_python("""
+import sys
+import composer.recipes
+text = "{model: m, train_data: {dataset: d}, trainer: {}}"
+recipe = composer.recipes.parse_recipe(text, name="r")
+assert recipe.name == "r"
+assert "torch" not in sys.modules
+for name in composer.recipes.__all__:
+    assert getattr(composer.recipes, name).__module__.startswith("composer.recipes."), name
+from composer.recipes import Verdict, find_microbatch, verify_resume
+""")
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("5e-4", 5e-4), ("5.0e-4", 5e-4), ("1E3", 1e3), ("-2e+1", -20.0), ("3", 3)]
 )
 def test_numbers_are_numbers(text: str, value: float) -> None:
-    found = parse(GOOD.replace("5e-4", text)).optimizer.arguments["weight_decay"]
+    found = parse(GOOD.replace("width: 8", f"width: {text}")).model.arguments["width"]
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("optimizer.sgd.lr=.nan", "optimizer.sgd.lr must be a finite number, got nan"),
+        ("optimizer.sgd.lr=.inf", "optimizer.sgd.lr must be a finite number, got inf"),
+        ("optimizer.sgd.lr=-0.1", "optimizer.sgd.lr must be a number, zero or more, got -0.1"),
+        ("optimizer.sgd.lr=0;1", "optimizer.sgd.lr must be a number, zero or more, got '0;1'"),
+        ("optimizer.sgd.lr=true", "optimizer.sgd.lr must be a number, zero or more, got True"),
+        ("optimizer.sgd.weight_decay=-1", "optimizer.sgd.weight_decay must be a number, zero or"),
+        ("optimizer.sgd.betas=[0.9, .nan]", "optimizer.sgd.betas.1 must be a finite number, got"),
+        ("target.value=.nan", "target.value must be a finite number, got nan"),
+        ("model.net.width=.nan", "model.net.width must be a number, got nan"),
+        ("algorithms.label_smoothing.smoothing=.nan", "label_smoothing.smoothing must be a number"),
+        ("trainer.max_duration=.inf", "trainer.max_duration must be a finite number, got inf"),
+        ("train_data.batch_size=-8", "batch_size must be a whole number of samples, one or more, "),
+        ("train_data.batch_size=-8", "got -8"),
+        ("eval_data.batch_size=0", "eval_data.batch_size must be a whole number of samples, one"),
+        (
+            "train_data.num_workers=-1",
+            "num_workers must be a whole number, zero or more, got -1",
+        ),
+        ("train_data.dataset.rows.noise=.nan", "train_data.dataset.rows.noise must be a number"),
+    ],
+)
+def test_values_that_nothing_can_be_done_with(change: str, text: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse(GOOD, change)
+    assert text in str(caught.value)
+
+
+def test_the_line_of_a_number_that_is_none() -> None:
+    with pytest.raises(RecipeError, match=r"^good\.yaml, line 14: optimizer\.sgd\.lr must be"):
+        parse(GOOD.replace("lr: 0.1", "lr: .nan"))
+
+
+@pytest.mark.parametrize(
+    ("change", "later"),
+    [
+        ("optimizer.sgd.lr=.nan", "seed=1"),
+        ("optimizer={sgd: {lr: .nan}}", "optimizer.sgd.weight_decay=0"),
+        ("algorithms.label_smoothing.smoothing=.nan", "seed=1"),
+        ("algorithms.channels_last.a=.nan", "seed=1"),
+        ("train_data.batch_size=0", "seed=1"),
+    ],
+)
+def test_the_change_that_set_a_wrong_value_is_named(change: str, later: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse(GOOD, change, later)
+    assert str(caught.value).startswith(f"{change!r}: ")
+    # A change of the change counts.
+    key = change.partition("=")[0]
+    if key.count(".") > 1:
+        assert parse(GOOD, change, f"{key}=0.5").name == "good"
+
+
+def test_infinity_is_a_number_to_methods() -> None:
+    change = "algorithms.label_smoothing.smoothing=.inf"
+    assert parse(GOOD, change).algorithms[1].arguments == {"smoothing": float("inf")}
+    changed = parse(GOOD, "train_data.dataset.rows.noise=-.inf")
+    assert changed.train_data.dataset.arguments["noise"] == float("-inf")
+    several = parse(GOOD, "optimizer.sgd.eps=[0, 1e-3]", "optimizer.sgd.lr=null")
+    assert several.optimizer.arguments["lr"] is None
+
+
+@pytest.mark.parametrize("key", ["autoresume", "max_duration", "save_folder"])
+def test_arguments_of_the_trainer_are_shown_their_place(key: str) -> None:
+    text = rf"unknown key '{key}'\. It is an argument of the trainer: write trainer\.{key}\."
+    with pytest.raises(RecipeError, match=rf"good\.yaml, line 23: {text}"):
+        parse(GOOD + f"{key}: true\n")
+    with pytest.raises(RecipeError, match=f"^'{key}=true': {text}"):
+        parse(GOOD, f"{key}=true")
+
+
+def test_names_that_the_trainer_has_for_sections() -> None:
+    with pytest.raises(RecipeError, match="given by the section train_data"):
+        parse(GOOD, "train_dataloader=rows")
+    with pytest.raises(RecipeError, match='Did you mean "model"'):
+        parse(GOOD, "modle=rows")
 
 
 def test_times_stay_words() -> None:

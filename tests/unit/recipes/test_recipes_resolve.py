@@ -123,8 +123,8 @@ def test_slips_are_found_before_anything_is_built(old: str, new: str, expected: 
 
 
 def test_a_refused_value_names_its_line() -> None:
-    parts = resolve(RECIPE.replace("lr: 0.1", "lr: -1"))
-    with pytest.raises(RecipeError, match=r"line 7: optimizer 'sgd': lr must be positive, got -1"):
+    parts = resolve(RECIPE.replace("lr: 0.1", "lr: 0"))
+    with pytest.raises(RecipeError, match=r"line 7: optimizer 'sgd': lr must be positive, got 0"):
         parts.optimizer([])
 
 

@@ -159,7 +159,7 @@ def test_the_last_evaluation_is_that_of_the_last_weights(tmp_path: Path) -> None
         (["train_data={dataset: signs}"], "'signs' needs batch_size"),
         (["train_data.batch_size=65"], "more than the 64 samples"),
         (["train_data.dataset=loader"], "makes its own batches"),
-        (["optimizer.sgd.lr=-1"], "learning rate"),
+        (["optimizer.sgd.momentum=-1"], "momentum"),
         (["model=lines"], "no model named 'lines'"),
         (["trainer={progress_bar: false}"], "max_duration"),
         (["trainer.save_folder=/proc/x"], "/proc/x"),

@@ -17,8 +17,8 @@ from composer.core.callback import Callback
 from composer.core.event import Event
 from composer.models import ComposerClassifier
 from composer.optim import CosineAnnealingWithWarmupScheduler, DecoupledSGDW
-from composer.recipes import RecipeError, parse_recipe
-from composer.recipes.verify import Verdict, parse_points, verify_resume
+from composer.recipes import RecipeError, Verdict, parse_recipe, verify_resume
+from composer.recipes.verify import parse_points
 from composer.recipes.verify_command import VerifyResumeCommand
 
 RECIPE = """\

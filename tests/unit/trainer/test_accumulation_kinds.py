@@ -20,7 +20,7 @@ from composer.loggers import InMemoryLogger
 from composer.metrics import MulticlassAccuracy
 from composer.trainer import Trainer
 from composer.utils import dist
-from composer_testing.tiny import IdDataset, TinyModel, loader
+from composer_testing.tiny import IdDataset, TinyModel, loader, train
 
 # A batch of one, a last batch of one, batches that no microbatch size divides.
 SIZES = [1, 5, 13, 12, 1]
@@ -31,21 +31,6 @@ def batches(dtype: torch.dtype = torch.float64) -> list[Any]:
     data = IdDataset(sum(SIZES))
     parts = zip(data.x.to(dtype).split(SIZES), data.y.split(SIZES), strict=True)
     return list(parts)
-
-
-def train(model: Any, data: Any, optimizer: Any = None, **settings: Any) -> Trainer:
-    settings.setdefault("max_duration", "1ep")
-    trainer = Trainer(
-        model=model,
-        train_dataloader=data,
-        optimizers=optimizer or torch.optim.SGD(model.parameters(), lr=0.5),
-        progress_bar=False,
-        seed=1,
-        **settings,
-    )
-    trainer.fit()
-    trainer.close()
-    return trainer
 
 
 def logged(memory: InMemoryLogger, name: str = "total") -> list[float]:

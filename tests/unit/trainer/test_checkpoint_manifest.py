@@ -20,11 +20,11 @@ from composer.checkpoint import (
     find_newest,
     read_checkpoint,
     read_manifest,
+    read_newest,
     save_checkpoint,
     verify,
 )
 from composer.checkpoint.formats import TAR_MEMBER, write_file
-from composer.checkpoint.load import read_newest
 from composer.checkpoint.search import OwnFiles
 from composer.core.timestamp import Timestamp
 from composer.trainer import Trainer
@@ -76,7 +76,7 @@ def test_a_manifest_says_what_the_file_is(tmp_path: Path) -> None:
     manifest = read_manifest(weights)
     assert manifest is not None
     assert manifest.weights_only
-    assert manifest.contents == ["metadata", "state/model"]
+    assert manifest.contents == ["metadata", "state/integrations", "state/model"]
 
 
 def test_the_hash_is_that_of_large_files_too(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import torch
 
 from composer.callbacks import CheckpointSaver
 from composer.checkpoint import (
-    find_newest_remote,
     load_checkpoint,
     read_newest,
     save_checkpoint,
     verify,
 )
 from composer.checkpoint import places as places_module
+from composer.checkpoint.newest import find_newest_remote
 from composer.core.callback import Callback
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.state import State
@@ -89,14 +89,14 @@ class FakeStore(ObjectStore):
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
     fake = FakeStore()
-    import composer.checkpoint.load as load_module
+    import composer.checkpoint.newest as newest_module
     import composer.utils.transfer as transfer_module
 
     def make(uri: str) -> ObjectStore | None:
         assert uri.startswith("fake://bucket/")
         return fake
 
-    for module in (places_module, load_module, transfer_module):
+    for module in (places_module, newest_module, transfer_module):
         monkeypatch.setattr(module, "maybe_create_object_store_from_uri", make)
     return fake
 
@@ -294,7 +294,7 @@ def test_links_go_on_in_a_store_that_cannot_delete(
 ) -> None:
     monkeypatch.setattr(FakeStore, "delete_object", ObjectStore.delete_object)
     place = places_module.RemoteFolder("fake://bucket/r", store)
-    place.prepare(lambda name: True)
+    place.prepare(["ba{batch}.pt"], "r")
     place.point("best.pt", "a.pt")
     place.point("best.pt", None)
     place.point("best.pt", "b.pt")
@@ -548,7 +548,7 @@ def test_stores_that_are_there(scheme: str, tmp_path: Path) -> None:
     else:
         uri = f"file://{tmp_path}/r/ck"
         place = places_module.RemoteFolder(uri, LocalObjectStore())
-    place.prepare(lambda name: True)
+    place.prepare(["ba{batch}.pt"], "r")
     for batch in (1, 2):
         facts = Manifest("", 0, {}, "", 1, {"batch": batch}, ["rng", "state/model"])
         contents = {"format": 1, "state": {"timestamp": {"batch": batch}}, "rng": []}
@@ -559,7 +559,7 @@ def test_stores_that_are_there(scheme: str, tmp_path: Path) -> None:
     assert place.holds(place.path("ba1.pt"))
     place.remove("ba1.pt")
     place.remove("ba1.pt")
-    assert sorted(place.names()) == ["ba2.pt", "ba2.pt.manifest.json", "latest.pt.symlink"]
+    assert place.names("ba{batch}.pt", "r") == ["ba2.pt"]
     found = place.store.list_objects(place._prefix)
     assert find_newest_remote(place.store, place._prefix, "latest.pt") == found[0]
     if scheme == "memory":
@@ -567,5 +567,5 @@ def test_stores_that_are_there(scheme: str, tmp_path: Path) -> None:
         assert newest is not None
         assert newest[0] == f"{uri}/ba2.pt"
     place.point("latest.pt", None)
-    assert sorted(place.names()) == ["ba2.pt", "ba2.pt.manifest.json"]
+    assert place.target("latest.pt") is None
     place.close()

@@ -15,10 +15,10 @@ import torch
 from composer.checkpoint import read_newest, save_checkpoint
 from composer.checkpoint.manifest import manifest_name
 from composer.cli import checkpoint_facts, main
-from composer.cli.checkpoint_export import export_safetensors, tied_names
 from composer.cli.checkpoint_source import open_source
 from composer.core.state import State
 from composer.core.timestamp import Timestamp
+from composer.models.export.weights import export_safetensors, tied_names
 from composer.utils.object_store import maybe_create_object_store_from_uri
 from composer.utils.paths import parse_uri
 from composer_testing import run_python
@@ -140,10 +140,91 @@ def test_list_of_files_of_another_release(capsys: pytest.CaptureFixture[str]) ->
     assert {record["state"] for record in found.values()} == {"unverified"}
 
 
-def test_an_empty_folder_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_lists_nothing_and_verifies_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run("list", str(tmp_path), capsys=capsys)
+    assert (status, out) == (0, f"no checkpoints in {tmp_path}\n")
+    status, out, _ = run("list", str(tmp_path), "--json", capsys=capsys)
+    assert (status, json.loads(out)) == (0, [])
+    for words in ([], ["--json"], ["--strict"]):
+        status, out, err = run("verify", str(tmp_path), *words, capsys=capsys)
+        assert (status, out.strip()) == (2, "[]" if "--json" in words else "")
+        assert err == f"composer checkpoint verify: there is no checkpoint in {tmp_path}\n"
+
+
+def strict_json(text: str) -> Any:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite_are_null_in_json(
+    value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path, 4)
+    contents = torch.load(path, weights_only=True)
+    contents["state"]["optimizers"][0]["state"]["param_groups"][0]["lr"] = value
+    torch.save(contents, path)
+    Path(manifest_name(str(path))).unlink()
+    _, out, _ = run("show", str(path), "--json", capsys=capsys)
+    assert strict_json(out)["optimizers"][0]["groups"][0]["lr"] is None
+    # A clock of floats, as a manifest of a careless program may have it.
+    saved(tmp_path, 8)
+    rewrite(tmp_path / "ep2-ba8.pt", size=float("nan"))
     for action in ("list", "verify"):
-        status, out, _ = run(action, str(tmp_path), capsys=capsys)
-        assert (status, out) == (0, f"no checkpoints in {tmp_path}\n")
+        _, out, _ = run(action, str(tmp_path), "--json", capsys=capsys)
+        assert {record["name"] for record in strict_json(out)} == {"ep1-ba4.pt", "ep2-ba8.pt"}
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_manifests_and_links_are_no_checkpoints_of_their_own(
+    remote: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "web.manifest.json").write_text('{"name": "a page"}')
+    (folder / "pointer.symlink").write_text(
+        "ep1-ba4.pt" if not remote else f"{folder.parent.name[:0]}{folder.name}/ep1-ba4.pt"
+    )
+    place = place_of(folder, remote)
+    spellings = [place]
+    if not remote:
+        spellings += [f"file://{folder}", f"FILE://{folder}", f"file://localhost{folder}"]
+    for where in spellings:
+        status, out, _ = run("list", where, "--json", capsys=capsys)
+        names = [record["name"] for record in json.loads(out)]
+        assert (status, names) == (0, ["ep1-ba4.pt", "ep2-ba8.pt", "ep3-ba12.pt"])
+        for name, leads in [
+            ("ep2-ba8.pt.manifest.json", "ep2-ba8.pt"),
+            ("latest-rank0.pt", "ep3-ba12.pt"),
+            ("best-rank0.pt", "ep1-ba4.pt"),
+            ("pointer.symlink", "ep1-ba4.pt"),
+        ]:
+            for action in ("list", "verify"):
+                status, out, _ = run(action, f"{where}/{name}", "--json", capsys=capsys)
+                assert [record["name"] for record in json.loads(out)] == [leads]
+                assert status == 0
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_manifest_whose_file_is_gone_is_told(
+    remote: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "ep2-ba8.pt").unlink()
+    where = f"{place_of(folder, remote)}/ep2-ba8.pt.manifest.json"
+    status, out, _ = run("verify", where, capsys=capsys)
+    assert (status, "the file is gone" in out) == (1, True)
+
+
+def test_a_link_in_a_store_that_leads_nowhere(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "gone.pt").symlink_to("nothing.pt")
+    where = f"{uploaded(folder)}/gone.pt"
+    status, _, err = run("show", where, capsys=capsys)
+    assert status == 2
+    assert "nothing.pt, which is gone" in err
 
 
 @pytest.mark.parametrize("action", [["list"], ["verify"], ["show"], ["export", "--to", "a.pt"]])
@@ -158,9 +239,11 @@ def test_a_place_that_is_not_there(
 
 
 def test_a_scheme_without_a_store(capsys: pytest.CaptureFixture[str]) -> None:
-    status, _, err = run("list", "gopher://a/b", capsys=capsys)
-    assert status in (1, 2)
-    assert "gopher" in err
+    for where in ("gopher://a/b", "fsspec://a/b"):
+        for action in (["list"], ["verify"], ["show"], ["export", "--to", "a.safetensors"]):
+            status, out, err = run(*action, where, capsys=capsys)
+            assert (status, out) == (2, "")
+            assert where.partition(":")[0] in err
 
 
 # ---- verify -----------------------------------------------------------------------------------

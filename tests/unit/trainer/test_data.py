@@ -414,6 +414,43 @@ def test_what_may_differ_is_said(
     assert re.search(said, caplog.text)
 
 
+def test_workers_that_stay_over_iterable_data_are_said_to_differ(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def make() -> Any:
+        return DataLoader(Stream(), batch_size=4, num_workers=2, persistent_workers=True)
+
+    straight = Training(make).run()
+    said = "persistent_workers=True.*went on from epoch to epoch"
+    inside_first, edge, inside_second = (straight.places[i] for i in (1, 6, 8))
+    with caplog.at_level(logging.WARNING):
+        # In the first epoch the workers of both runs are new.
+        assert Training(make, inside_first[1]).run(1).seen == straight.seen[2:6]
+        assert not re.search(said, caplog.text)
+    for done, place in (edge, inside_second):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            resumed = Training(make, place).run()
+        assert re.search(said, caplog.text)
+        # The order is the same, and what is said is so.
+        assert [ids for ids, _ in resumed.seen] == [ids for ids, _ in straight.seen[done:]]
+        assert resumed.seen != straight.seen[done:]
+
+
+def test_a_generator_in_a_closure_continues() -> None:
+    def make() -> Any:
+        rng = np.random.default_rng(3)
+
+        def collate(items: list[Any]) -> Any:
+            return torch.tensor([i for i, _ in items]), torch.tensor(rng.random(len(items)))
+
+        return DataLoader(Still(), batch_size=4, shuffle=True, collate_fn=partial(collate))
+
+    straight = Training(make).run()
+    for done, place in straight.places:
+        assert Training(make, place).run().seen == straight.seen[done:], done
+
+
 @pytest.mark.parametrize("kind", ["shuffled", "get_sampler", "eager batch sampler", "in order"])
 def test_what_is_passed_over_by_indices_is_not_worth_a_line(
     kind: str, caplog: pytest.LogCaptureFixture
@@ -430,8 +467,26 @@ def test_a_loader_that_became_too_short(settings: dict[str, Any]) -> None:
     place = Training(build(partial(Noisy, 20), **settings)).run(1, stop=5).places[-1][1]
     there = {0: 3, 1: 3}.get(settings.get("size", 1), 3)
     shorter = build(partial(Noisy, 3 * per_batch), **settings)
+    with pytest.raises(ValueError, match=rf"order is one of 20 items.* now has {3 * per_batch},"):
+        Training(shorter, place).run(1)
+    del place[1]["num_items"]  # an earlier release did not store it
     with pytest.raises(RuntimeError, match=rf"after 5 batches of epoch 0.*ends after {there}"):
         Training(shorter, place).run(1)
+
+
+@pytest.mark.parametrize("make", [MAP["shuffled"], MAP["in order"]])
+def test_another_length_is_refused_inside_an_epoch_and_fine_at_its_edge(make: Any) -> None:
+    straight = Training(make).run(1)
+
+    def longer() -> Any:
+        grown = make()
+        grown.dataset.size += 2
+        return grown
+
+    with pytest.raises(ValueError, match=rf"order is one of {SIZE} items.* now has {SIZE + 2},"):
+        Training(longer, straight.places[1][1]).run(2)
+    edge = Training(longer, straight.places[-1][1]).run(2)
+    assert len(edge.seen) == len(straight.seen)
 
 
 # ---- errors and jumps inside a process ----------------------------------------------------------

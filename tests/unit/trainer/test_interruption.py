@@ -386,3 +386,79 @@ def test_an_evaluation_that_was_made_up_for_is_not_done_again(tmp_path: Path) ->
     metric = "metrics/eval/Metric"
     evaluated = [pair for log in (one, two, three) for pair in series(log).get(metric, [])]
     assert [at for at, _ in evaluated] == [6, 12, 18]
+
+
+def test_the_last_evaluation_is_made_up_for_once(tmp_path: Path) -> None:
+    """Cut behind the end of the training; later starts of the finished run find it done."""
+    settings: dict[str, Any] = {"eval_interval": "100ba"}  # at the end of `fit`, that is
+    first, one = run(tmp_path, Ask("eval_batch_end", 18), **settings)
+    with pytest.raises(TrainingInterrupted):
+        first.fit()
+    first.close()
+    logs = [one]
+    for _ in range(2):
+        again, log = run(tmp_path, **settings)
+        again.fit()
+        again.close()
+        logs.append(log)
+        saved = torch.load(tmp_path / "ep3-ba18-rank0.pt", weights_only=True)
+        assert saved["state"]["pending_evaluations"] == {}
+    metric = "metrics/eval/Metric"
+    assert [[at for at, _ in series(log).get(metric, [])] for log in logs] == [[], [18], []]
+
+
+def test_the_last_evaluation_is_not_lost_where_nothing_is_saved(tmp_path: Path) -> None:
+    first, _ = run(tmp_path, Ask("eval_batch_end", 18), eval_interval="100ba")
+    with pytest.raises(TrainingInterrupted):
+        first.fit()
+    first.close()
+    for _ in range(2):
+        memory = InMemoryLogger()
+        model = TinyModel(dropout=0.4, metric=metric)
+        trainer = Trainer(
+            model=model, train_dataloader=loader(24, 4), max_duration="3ep", progress_bar=False,
+            eval_dataloader=loader(12, 4, shuffle=False), eval_interval="100ba", loggers=memory,
+            optimizers=torch.optim.AdamW(model.parameters(), lr=0.05),
+            load_path=str(tmp_path / "ep3-ba18-rank0.pt"),
+        )  # fmt: skip
+        trainer.fit()
+        trainer.close()
+        assert [at for at, _ in series(memory)["metrics/eval/Metric"]] == [18]
+
+
+INSIDE = ["batch_start", "after_forward", "batch_end", "eval_start", "epoch_end", "fit_start"]
+
+
+@pytest.mark.parametrize("event", INSIDE)
+def test_a_run_inside_a_run_ends_both_in_good_order(tmp_path: Path, event: str) -> None:
+    at = {"epoch_end": 6, "eval_start": 6, "fit_start": 0}.get(event, 4)
+
+    class Probe(Callback):
+        """Trains another model on the side, during which the signal comes."""
+
+        def run_event(self, now: Any, state: State, logger: Logger) -> None:
+            if now.value != event or int(state.timestamp.batch) != at:
+                return
+            model = TinyModel()
+            inner = Trainer(
+                model=model, train_dataloader=loader(), max_duration="1ep", progress_bar=False,
+                optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+                callbacks=Ask("batch_start", 1), save_folder=str(tmp_path / "inner"),
+            )  # fmt: skip
+            try:
+                inner.fit()
+            finally:
+                inner.close()
+
+    outer, _ = run(tmp_path / "outer", Probe())
+    with pytest.raises(TrainingInterrupted) as caught:
+        outer.fit()
+    outer.close()
+    assert (caught.value.code, caught.value.reason) == (143, "SIGTERM")
+    assert len(list((tmp_path / "inner").glob("ep*.pt"))) == 1
+    if event == "fit_start":
+        assert caught.value.checkpoint is None  # nothing was trained
+        return
+    assert caught.value.checkpoint is not None
+    saved = torch.load(caught.value.checkpoint, weights_only=True)["state"]["timestamp"]["batch"]
+    assert saved == at + (event in ("batch_start", "after_forward"))

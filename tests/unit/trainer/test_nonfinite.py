@@ -13,7 +13,7 @@ from composer.core.callback import Callback
 from composer.core.logger import Logger
 from composer.core.state import State
 from composer.trainer import NonFiniteLossError, Trainer
-from composer_testing.tiny import TinyModel
+from composer_testing.tiny import TinyModel, TokenModel
 
 
 class Normed(TinyModel):
@@ -156,8 +156,10 @@ def test_rewind_from_between_checkpoints(tmp_path: Path) -> None:
         assert torch.equal(value, trainer.state.model.state_dict()[name]), name
 
 
-def test_rewind_without_a_checkpoint_stops() -> None:
+def test_rewind_without_a_checkpoint_stops(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteLossError, match="no checkpoint to go back to"):
+        train((3,), on_nonfinite_loss="rewind", save_folder=str(tmp_path), save_interval="5ba")
+    with pytest.raises(ValueError, match=r"on_nonfinite_loss='rewind' .*without save_folder"):
         train((3,), on_nonfinite_loss="rewind")
 
 
@@ -278,3 +280,82 @@ def test_an_average_takes_no_part_in_a_skipped_batch() -> None:
     clean = average((), train_dataloader=kept)
     skipped = average((2, 5), on_nonfinite_loss="skip")
     assert all(torch.equal(clean[name], skipped[name]) for name in clean)
+
+
+# ---- batches without a token that carries loss ------------------------------------------------
+
+
+def token_batches(empty: tuple[int, ...], count: int = 5) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(6)
+    found = []
+    for i in range(count):
+        ids = torch.randint(0, 5, (4, 6), generator=generator)
+        found.append(
+            {"input_ids": ids, "labels": torch.full_like(ids, -100) if i in empty else ids}
+        )
+    return found
+
+
+def train_tokens(data: list[Any], **settings: Any) -> Trainer:
+    torch.manual_seed(1)
+    model = TokenModel()
+    trainer = Trainer(
+        model=model, train_dataloader=data, max_duration="1ep", progress_bar=False, seed=1,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9), **settings,
+    )  # fmt: skip
+    try:
+        trainer.fit()
+    finally:
+        trainer.close()
+    return trainer
+
+
+@pytest.mark.parametrize("microbatch", [None, 1, 3, "auto"])
+@pytest.mark.parametrize("policy", [None, "stop"])
+def test_a_batch_without_loss_tokens_is_one_error_however_it_is_split(
+    microbatch: Any, policy: str | None
+) -> None:
+    with pytest.raises(
+        NonFiniteLossError, match=r"batch 2 \(batch 2 of epoch 0\) holds no tokens that carry loss"
+    ) as caught:
+        train_tokens(
+            token_batches((2,)), device_train_microbatch_size=microbatch, on_nonfinite_loss=policy
+        )
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("microbatch", [None, 1, 3, "auto"])
+@pytest.mark.parametrize("policy", ["skip", "rewind"])
+def test_a_batch_without_loss_tokens_is_skipped(
+    tmp_path: Path, microbatch: Any, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing speaks against the weights, so there is nothing to go back to either."""
+    kept = [b for i, b in enumerate(token_batches(())) if i not in (1, 3)]
+    clean = train_tokens(kept, device_train_microbatch_size=microbatch)
+    with caplog.at_level("WARNING", "composer"):
+        skipped = train_tokens(
+            token_batches((1, 3)),
+            device_train_microbatch_size=microbatch,
+            on_nonfinite_loss=policy,
+            save_folder=str(tmp_path),
+            save_interval="1ba",
+        )
+    assert "batch 3 was skipped: no token of it carries loss" in caplog.text
+    assert skipped.state.num_skipped_steps == 2
+    for name, value in clean.state.model.state_dict().items():
+        assert torch.equal(value, skipped.state.model.state_dict()[name]), name
+
+
+def test_a_model_that_counts_its_tokens_is_asked_for_whole_batches_too() -> None:
+    class Counting(TokenModel):
+        def num_loss_tokens(self, batch: Any) -> int:
+            return 0
+
+    model = Counting()
+    trainer = Trainer(
+        model=model, train_dataloader=token_batches(()), max_duration="1ep", progress_bar=False,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.5),
+    )  # fmt: skip
+    with pytest.raises(NonFiniteLossError, match=r"batch 0 .*holds no tokens"):
+        trainer.fit()
+    trainer.close()

@@ -261,3 +261,68 @@ def test_an_optimizer_without_gradients_does_not_hinder_loss_scaling() -> None:
     before = model.generator.weight.detach().clone()
     fit(model, optimizers, precision="amp_fp16", max_duration="3ba")
     assert not torch.equal(model.generator.weight, before)
+
+
+def test_a_turn_that_overflowed_does_not_move_its_schedules(tmp_path: Path) -> None:
+    """By the clock of its own updates, also in a run that continues; the others go on."""
+    from composer.core.algorithm import Algorithm
+    from composer.core.event import Event
+    from composer.optim import LinearScheduler
+
+    class Overflow(Algorithm):
+        """The critic's second and fourth turn."""
+
+        events = frozenset({Event.AFTER_BACKWARD})
+
+        def apply(self, event: Event, state: State, logger: Logger) -> None:
+            gradient = state.model.critic.weight.grad  # type: ignore[union-attr]
+            if gradient is not None and int(state.timestamp.batch) in (1, 3):
+                gradient.fill_(float("inf"))  # type: ignore[operator]
+
+    seen: list[tuple[float, float]] = []
+
+    class Rates(Callback):
+        def batch_start(self, state: State, logger: Logger) -> None:
+            seen.append(tuple(o.param_groups[0]["lr"] for o in state.optimizers))  # type: ignore[arg-type]
+
+    def run(**settings: Any) -> Trainer:
+        torch.manual_seed(0)
+        model = Pair()
+        both = [
+            OptimizerStep(
+                torch.optim.SGD(parameters, lr=0.1), name=name, forward=forward, loss=loss,
+                schedulers=LinearScheduler(t_max="10ba"),
+            )
+            for parameters, name, forward, loss in (
+                (model.critic.parameters(), "critic", "judge", "critic_loss"),
+                (model.generator.parameters(), "generator", "forward", "generator_loss"),
+            )
+        ]  # fmt: skip
+        trainer = Trainer(
+            model=model, optimizers=both, precision="amp_fp16", algorithms=Overflow(),
+            callbacks=Rates(), train_dataloader=data(), max_duration="1ep", progress_bar=False,
+            seed=1, **settings,
+        )  # fmt: skip
+        assert trainer.state.scaler is not None
+        if not settings.get("load_path"):
+            scale = {**trainer.state.scaler.state_dict(), "scale": 8.0}  # nothing else overflows
+            trainer.state.scaler.load_state_dict(scale)
+        trainer.fit()
+        trainer.close()
+        return trainer
+
+    straight = run(save_folder=str(tmp_path), save_interval="4ba", save_filename="ba{batch}.pt")
+    # Batches 1 and 3 did not update the critic, so its clock stands still behind them.
+    assert [critic for critic, _ in seen] == pytest.approx(
+        [0.1 * (1 - k / 10) for k in (0, 1, 1, 2, 2, 3)]
+    )
+    assert [generator for _, generator in seen] == pytest.approx(
+        [0.1 * (1 - k / 10) for k in range(6)]
+    )
+    assert straight.state.num_skipped_steps == 0
+    rates = seen[4:]
+    seen.clear()
+    resumed = run(load_path=str(tmp_path / "ba4.pt"))
+    assert seen == rates
+    for name, value in straight.state.model.state_dict().items():
+        assert torch.equal(value, resumed.state.model.state_dict()[name]), name

@@ -753,7 +753,7 @@ def test_less_data_than_before_is_refused(tmp_path: Path) -> None:
         load_path=str(checkpoints(tmp_path)[-1]),
         progress_bar=False,
     )
-    with pytest.raises(RuntimeError, match=r"after 5 batches of epoch 0.*ends after 2"):
+    with pytest.raises(ValueError, match=r"after 5 batches of epoch 0.*24 items.* now has 8,"):
         trainer.fit()
     trainer.close()
 
@@ -892,3 +892,47 @@ def test_a_rate_that_the_script_changed_holds_where_schedules_come_with_fit(tmp_
     trainer.fit(train_dataloader=loader(), schedulers=LinearScheduler(t_max="4ba"))
     trainer.close()
     assert rates == pytest.approx([0.1 * 0.5, 0.1 * 0.25])
+
+
+# ---- starts that fail ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "more"),
+    [
+        ("save_keep_every", 3, {}),
+        ("save_best_metric", "metrics/eval/M", {"save_best_mode": "max"}),
+    ],
+)
+def test_what_is_to_be_kept_needs_a_folder(argument: str, value: Any, more: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{argument}={value!r} .*without save_folder"):
+        Trainer(model=TinyModel(), progress_bar=False, **{argument: value}, **more)
+
+
+def test_a_start_that_fails_leaves_no_empty_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "{run_name}" / "checkpoints"
+    how: dict[str, Any] = {"save_folder": str(folder), "run_name": "a", "progress_bar": False}
+    with pytest.raises(FileNotFoundError, match=r"gone\.pt"):
+        Trainer(**adamw(0.1), **how, load_path=str(tmp_path / "gone.pt"))
+    assert list(tmp_path.iterdir()) == []
+    # What was there before stays, and what holds something.
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"gone\.pt"):
+        Trainer(**adamw(0.1), **how, load_path=str(tmp_path / "gone.pt"))
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+class NoCredentialsError(Exception):
+    """As of a client kit, which has no common ancestor with others."""
+
+
+def test_an_error_of_a_client_kit_is_told_with_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NoCredentialsError("Unable to locate credentials")
+
+    monkeypatch.setattr("composer.trainer.resume.fetch_checkpoint", refuse)
+    said = r"load_path='s3://bucket/a\.pt' cannot be read: NoCredentialsError: Unable"
+    with pytest.raises(RuntimeError, match=said) as told:
+        Trainer(model=TinyModel(), progress_bar=False, load_path="s3://bucket/a.pt")
+    assert isinstance(told.value.__cause__, NoCredentialsError)

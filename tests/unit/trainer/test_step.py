@@ -18,24 +18,7 @@ from composer.core.state import State
 from composer.devices import DeviceCPU
 from composer.trainer import Trainer
 from composer.trainer.step import reduce_loss
-from composer_testing.tiny import IdDataset, TinyModel, TokenModel, loader
-
-
-def train(
-    model: Any, batches: Any, optimizer: torch.optim.Optimizer | None = None, **settings: Any
-) -> Trainer:
-    settings.setdefault("max_duration", "1ep")
-    trainer = Trainer(
-        model=model,
-        train_dataloader=batches,
-        optimizers=optimizer or torch.optim.SGD(model.parameters(), lr=0.5),
-        progress_bar=False,
-        seed=1,
-        **settings,
-    )
-    trainer.fit()
-    trainer.close()
-    return trainer
+from composer_testing.tiny import IdDataset, TinyModel, TokenModel, loader, train
 
 
 def by_hand(model: nn.Module, batches: Any, lr: float = 0.5) -> tuple[nn.Module, list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -15,6 +15,9 @@ from composer.core.model import ComposerModel
 from composer.core.state import State
 from composer.devices import DeviceCPU
 
+if TYPE_CHECKING:
+    from composer.trainer import Trainer
+
 __all__ = [
     "EventRecorder",
     "IdDataset",
@@ -23,6 +26,7 @@ __all__ = [
     "TokenModel",
     "loader",
     "state_of",
+    "train",
 ]
 
 
@@ -120,6 +124,26 @@ def state_of(model: torch.nn.Module | None = None, **fields: Any) -> State:
     """A state with a model on the CPU."""
     fields.setdefault("max_duration", "2ep")
     return State(model or TinyModel(), 0, "test", DeviceCPU(), **fields)
+
+
+def train(
+    model: Any, batches: Any, optimizer: torch.optim.Optimizer | None = None, **settings: Any
+) -> Trainer:
+    """Train a model with SGD at 0.5 for an epoch, unless told otherwise, and close the trainer."""
+    from composer.trainer import Trainer
+
+    settings.setdefault("max_duration", "1ep")
+    trainer = Trainer(
+        model=model,
+        train_dataloader=batches,
+        optimizers=optimizer or torch.optim.SGD(model.parameters(), lr=0.5),
+        progress_bar=False,
+        seed=1,
+        **settings,
+    )
+    trainer.fit()
+    trainer.close()
+    return trainer
 
 
 def batches_of(source: DataLoader[Any]) -> Iterator[list[int]]:

@@ -122,9 +122,9 @@ def default_num_samples(batch: Batch) -> int:
     if type(batch) is tuple or type(batch) is list:
         # The common case, a pair of tensors, without building sets.
         if batch and isinstance(batch[0], torch.Tensor) and batch[0].dim():
-            first = len(batch[0])
+            first = batch[0].size(0)  # `len` runs Python code of torch's
             for other in batch[1:]:
-                if not (isinstance(other, torch.Tensor) and other.dim() and len(other) == first):
+                if not (isinstance(other, torch.Tensor) and other.dim() and other.size(0) == first):
                     break
             else:
                 return first

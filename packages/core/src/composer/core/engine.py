@@ -117,6 +117,9 @@ class Engine:
 
     state: State
     logger: Logger
+    #: Asked when a callback wants to end the process: whether the run takes care of it, and goes on
+    #: to where it can end in good order. ``None`` lets the process end.
+    on_exit: Callable[[SystemExit], bool] | None
 
     def __init__(
         self,
@@ -126,6 +129,7 @@ class Engine:
     ) -> None:
         self.state = state
         self.logger = logger
+        self.on_exit = None
         self._plans: dict[Any, _Plan | None] = {}
         self._undo = UndoInReverse()
         self._passes: list[AlgorithmPass] = [self._undo, warn_if_exclusive]
@@ -206,7 +210,11 @@ class Engine:
         if plan.candidates:
             traces = self._run_algorithms(plan)
         for handler in plan.after:
-            handler(state, logger)
+            try:
+                handler(state, logger)
+            except SystemExit as error:
+                if self.on_exit is None or not self.on_exit(error):
+                    raise
         return traces
 
     @staticmethod

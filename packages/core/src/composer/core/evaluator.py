@@ -10,6 +10,7 @@ from composer.core.event import Event
 from composer.core.intervals import create_interval_scheduler
 from composer.core.time import Time
 from composer.core.types import Batch
+from composer.utils.counts import is_count
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -81,12 +82,12 @@ class Evaluator:
             raise ValueError(f"label must be a non-empty string, not {label!r}")
         if isinstance(metric_names, str):
             raise TypeError(f"metric_names must be a list of strings, not {metric_names!r}")
-        if subset_num_batches not in (None, -1) and not _is_count(subset_num_batches):
+        if subset_num_batches not in (None, -1) and not is_count(subset_num_batches):
             raise ValueError(
                 f"subset_num_batches must be a positive whole number, or -1 for all, not "
                 f"{subset_num_batches!r}"
             )
-        if device_eval_microbatch_size not in (None, "auto") and not _is_count(
+        if device_eval_microbatch_size not in (None, "auto") and not is_count(
             device_eval_microbatch_size
         ):
             raise ValueError(
@@ -115,10 +116,6 @@ class Evaluator:
         self, interval: int | str | Time[Any] | Callable[[State, Event], bool] | None
     ) -> None:
         self._eval_interval = None if interval is None else evaluation_interval(interval)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def ensure_evaluator(

@@ -128,6 +128,27 @@ class ComposerModel(torch.nn.Module, ABC):
         """
         return {} if self.origin is None else {"composer": self.origin}
 
+    def for_inference(
+        self, batch: Batch
+    ) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+        """Say what is exported for use elsewhere: a module, and what it is called with.
+
+        Args:
+            batch: An example.
+
+        Returns:
+            The module, and its positional and named arguments, taken from the batch. By default
+            this model and the whole batch; a model whose batches hold targets returns the part that
+            does without them.
+
+        Example:
+            >>> from composer.models import ComposerClassifier
+            >>> model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
+            >>> model.for_inference((torch.zeros(1, 4), None))
+            (Linear(in_features=4, out_features=3, bias=True), (tensor([[0., 0., 0., 0.]]),), {})
+        """
+        return self, (batch,), {}
+
     def num_loss_tokens(self, batch: Batch) -> int | None:
         """Say how many tokens of a batch the mean of :meth:`loss` is taken over.
 

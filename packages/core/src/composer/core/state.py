@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import torch
 
@@ -31,9 +31,66 @@ if TYPE_CHECKING:
     from composer.core.scaler import ClosureGradScaler
     from composer.devices.base import Device
 
-__all__ = ["HandlerList", "State"]
+__all__ = ["HandlerList", "MicrobatchFindings", "PendingEvaluations", "RunSettings", "State"]
 
 T = TypeVar("T")
+
+
+class PendingEvaluations(TypedDict, total=False):
+    """An evaluation that is under way; empty if none is.
+
+    Attributes:
+        event: The event at which it became due.
+        due: The labels of the sets that were due then.
+        left: Those that are still to be passed over.
+
+    Example:
+        >>> pending: PendingEvaluations = {"event": "epoch_end", "due": ["a", "b"], "left": ["b"]}
+        >>> pending["left"]
+        ['b']
+    """
+
+    event: str
+    due: list[str]
+    left: list[str]
+
+
+class MicrobatchFindings(TypedDict, total=False):
+    """What automatic microbatching found out; empty if it did not begin.
+
+    Attributes:
+        size: The size to use.
+        fits: The largest that worked; 0 for none.
+        fails: The smallest that did not, or ``None``.
+
+    Example:
+        >>> found: MicrobatchFindings = {"size": 6, "fits": 6, "fails": 7}
+        >>> found["size"]
+        6
+    """
+
+    size: int
+    fits: int
+    fails: int | None
+
+
+class RunSettings(TypedDict, total=False):
+    """What a script asks for, in plain types.
+
+    Attributes:
+        optimizers: Per optimizer and parameter group, option to value.
+        schedulers: Per schedule its type and settings.
+        max_duration: The duration as a time string; ``None`` if it is not known yet.
+
+    Example:
+        >>> settings: RunSettings = {"max_duration": "2ep"}
+        >>> settings["max_duration"]
+        '2ep'
+    """
+
+    optimizers: list[list[dict[str, Any]]]
+    schedulers: list[dict[str, Any]]
+    max_duration: str | None
 
 
 class HandlerList(list[T]):
@@ -156,19 +213,22 @@ class State(Serializable):
     #: Whether the last batch updated the weights; false when a loss scale overflowed, or a loss was
     #: not finite and its batch was passed over.
     step_applied: bool
-    #: Which of the optimizers stepped at the last batch, where several take turns.
+    #: Which of the optimizers stepped at the last batch, where several take turns; and whose step
+    #: was skipped by loss scaling.
     optimizers_applied: list[bool]
+    optimizers_skipped: list[bool]
     #: Batches that did not update the weights, and what they held.
     num_skipped_steps: int
     num_skipped_samples: int
     num_skipped_tokens: int
-    #: An evaluation that is under way: its event, the labels that are due, and those that are left.
-    pending_evaluations: dict[str, Any]
-    #: What automatic microbatching found out.
-    microbatch_search: dict[str, Any]
+    #: Per optimizer the batches, samples and tokens that updated others and not this one, since its
+    #: own step was skipped; empty if that never happened.
+    missed_turns: list[list[int]]
+    pending_evaluations: PendingEvaluations
+    microbatch_search: MicrobatchFindings
     #: What the script asks for, and what it asked for when the checkpoint was made.
-    settings: dict[str, Any]
-    stored_settings: dict[str, Any] | None
+    settings: RunSettings
+    stored_settings: RunSettings | None
 
     def __init__(
         self,
@@ -229,15 +289,18 @@ class State(Serializable):
         self.parallelism_config = parallelism_config
         self.step_applied = True
         self.optimizers_applied = []
+        self.optimizers_skipped = []
         self.num_skipped_steps = 0
         self.num_skipped_samples = 0
         self.num_skipped_tokens = 0
+        self.missed_turns = []
         self.pending_evaluations = {}
         self.microbatch_search = {}
         self.settings = {}
         self.stored_settings = None
 
         self._handlers_changed: Callable[[], None] | None = None
+        self._keep_stop: Callable[[], bool] | None = None
         self._max_duration: Time[int] | None = None
         self.max_duration = max_duration
         self.optimizers = optimizers
@@ -293,6 +356,9 @@ class State(Serializable):
     def stop_training(self) -> None:
         """End the run at the next check, by moving the maximum duration to now.
 
+        With several ranks it is enough that one of them asks; they end together, so the maximum
+        duration moves a little later, once all of them know.
+
         Example:
             >>> from composer.devices import DeviceCPU
             >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU(), max_duration="5ep")
@@ -300,10 +366,29 @@ class State(Serializable):
             >>> state.max_duration
             Time(0, TimeUnit.BATCH)
         """
+        if self._keep_stop is not None and self._keep_stop():
+            return
         unit = TimeUnit.BATCH if self._max_duration is None else self._max_duration.unit
         if unit in (TimeUnit.EPOCH, TimeUnit.SECOND, TimeUnit.ITERATION):
             unit = TimeUnit.BATCH
         self._max_duration = self.timestamp.get(unit)
+
+    def on_stop(self, keep: Callable[[], bool] | None) -> None:
+        """Say who is asked when training is to stop, before the maximum duration is moved.
+
+        Args:
+            keep: Called by :meth:`stop_training`; true if it takes care of it, and nothing moves
+                now. ``None`` for nobody.
+
+        Example:
+            >>> from composer.devices import DeviceCPU
+            >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU(), max_duration="5ep")
+            >>> state.on_stop(lambda: True)
+            >>> state.stop_training()
+            >>> state.max_duration
+            Time(5, TimeUnit.EPOCH)
+        """
+        self._keep_stop = keep
 
     @property
     def update_timestamp(self) -> Timestamp:
@@ -338,6 +423,56 @@ class State(Serializable):
         self.num_skipped_samples += samples
         self.num_skipped_tokens += tokens
 
+    def note_missed_turns(self, samples: int, tokens: int) -> None:
+        """Count a batch for those optimizers whose own step was skipped, while others stepped.
+
+        Args:
+            samples: Its samples, over all ranks.
+            tokens: Its tokens.
+
+        Example:
+            >>> from composer.devices import DeviceCPU
+            >>> model = torch.nn.Linear(1, 1)
+            >>> optimizers = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+            >>> state = State(model, 0, "r", DeviceCPU(), optimizers=optimizers)
+            >>> state.optimizers_skipped = [True, False]
+            >>> state.note_missed_turns(4, 0)
+            >>> state.missed_turns
+            [[1, 4, 0], [0, 0, 0]]
+        """
+        if not self.missed_turns:
+            self.missed_turns = [[0, 0, 0] for _ in self.optimizers]
+        for i, skipped in enumerate(self.optimizers_skipped):
+            if skipped:
+                batches, before, seen = self.missed_turns[i]
+                self.missed_turns[i] = [batches + 1, before + samples, seen + tokens]
+
+    def update_timestamp_of(self, optimizer: torch.optim.Optimizer) -> Timestamp:
+        """Return the clock of an optimizer's schedules: without the batches that did not update it.
+
+        Args:
+            optimizer: One of the state's.
+
+        Returns:
+            ``update_timestamp``, also without the turns that this optimizer alone has missed.
+
+        Example:
+            >>> from composer.devices import DeviceCPU
+            >>> model = torch.nn.Linear(1, 1)
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> state = State(model, 0, "r", DeviceCPU(), optimizers=optimizer)
+            >>> int(state.update_timestamp_of(optimizer).batch)
+            0
+        """
+        now = self.update_timestamp
+        if not self.missed_turns:
+            return now
+        own = next(i for i, other in enumerate(self.optimizers) if other is optimizer)
+        batches, samples, tokens = self.missed_turns[own]
+        return now.copy(
+            batch=now.batch - batches, sample=now.sample - samples, token=now.token - tokens
+        )
+
     def restart_clock(self) -> None:
         """Set the clock to zero, as for a run that begins; weights and optimizers stay.
 
@@ -351,6 +486,7 @@ class State(Serializable):
         self.timestamp = Timestamp()
         self.previous_timestamp = None
         self.num_skipped_steps = self.num_skipped_samples = self.num_skipped_tokens = 0
+        self.missed_turns = []
 
     @property
     def seed(self) -> int:

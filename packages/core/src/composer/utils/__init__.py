@@ -77,9 +77,6 @@ if TYPE_CHECKING:
     from composer.utils.paths import FORMAT_NAME_WITH_DIST_TABLE as FORMAT_NAME_WITH_DIST_TABLE
     from composer.utils.paths import atomic_write as atomic_write
     from composer.utils.paths import create_symlink_file as create_symlink_file
-    from composer.utils.paths import (
-        ensure_folder_has_no_conflicting_files as ensure_folder_has_no_conflicting_files,
-    )
     from composer.utils.paths import ensure_folder_is_empty as ensure_folder_is_empty
     from composer.utils.paths import format_name_with_dist as format_name_with_dist
     from composer.utils.paths import (
@@ -102,6 +99,9 @@ if TYPE_CHECKING:
     from composer.utils.retrying import retry as retry
     from composer.utils.string_enum import StringEnum as StringEnum
     from composer.utils.suggestions import did_you_mean as did_you_mean
+    from composer.utils.templates import (
+        ensure_folder_has_no_conflicting_files as ensure_folder_has_no_conflicting_files,
+    )
     from composer.utils.transfer import extract_path_from_symlink as extract_path_from_symlink
     from composer.utils.transfer import get_file as get_file
     from composer.utils.transfer import list_remote_objects as list_remote_objects
@@ -162,7 +162,7 @@ _HOMES = {
     "FORMAT_NAME_WITH_DIST_TABLE": "paths",
     "atomic_write": "paths",
     "create_symlink_file": "paths",
-    "ensure_folder_has_no_conflicting_files": "paths",
+    "ensure_folder_has_no_conflicting_files": "templates",
     "ensure_folder_is_empty": "paths",
     "format_name_with_dist": "paths",
     "format_name_with_dist_and_time": "paths",
@@ -196,8 +196,13 @@ _HOMES = {
 # Names of `composer.utils` whose code other distributions bring. A star import does not ask for
 # them, since those may be missing.
 _ELSEWHERE = {
+    "ExportFormat": "composer.checkpoint.inference",
+    "Transform": "composer.checkpoint.inference",
+    "export_for_inference": "composer.checkpoint.inference",
+    "export_with_logger": "composer.checkpoint.inference",
     "get_save_filename": "composer.checkpoint",
     "load_checkpoint": "composer.checkpoint",
+    "quantize_dynamic": "composer.checkpoint.inference",
     "safe_torch_load": "composer.checkpoint",
     "save_checkpoint": "composer.checkpoint",
 }

@@ -14,12 +14,12 @@ import os
 import pathlib
 import re
 import string
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from composer.utils import dist
 from composer.utils.suggestions import did_you_mean
+from composer.utils.temporaries import temporary_beside
 
 if TYPE_CHECKING:
     from composer.core.timestamp import Timestamp
@@ -28,16 +28,15 @@ __all__ = [
     "FORMAT_NAME_WITH_DIST_AND_TIME_TABLE",
     "FORMAT_NAME_WITH_DIST_TABLE",
     "atomic_write",
-    "conflicting_names",
     "create_symlink_file",
-    "ensure_folder_has_no_conflicting_files",
     "ensure_folder_is_empty",
     "format_name_with_dist",
     "format_name_with_dist_and_time",
     "is_inside",
     "is_tar",
     "is_uri",
-    "matches_template",
+    "local_path",
+    "location",
     "parse_uri",
     "partial_format",
 ]
@@ -50,7 +49,7 @@ _DIST_FIELDS = {
     "local_world_size": "the number of ranks on the node",
     "node_rank": "the number of the node",
 }
-_TIME_FIELDS = {
+TIME_FIELDS = {
     "iteration": "finished iterations",
     "epoch": "finished epochs",
     "epoch_in_iteration": "finished epochs of the iteration",
@@ -75,7 +74,7 @@ def _as_table(fields: dict[str, str]) -> str:
 #: The fields of ``format_name_with_dist``, for help texts.
 FORMAT_NAME_WITH_DIST_TABLE = _as_table(_DIST_FIELDS)
 #: The fields of ``format_name_with_dist_and_time``, for help texts.
-FORMAT_NAME_WITH_DIST_AND_TIME_TABLE = _as_table({**_DIST_FIELDS, **_TIME_FIELDS})
+FORMAT_NAME_WITH_DIST_AND_TIME_TABLE = _as_table({**_DIST_FIELDS, **TIME_FIELDS})
 
 
 def partial_format(s: str, *args: Any, **kwargs: Any) -> str:
@@ -121,7 +120,7 @@ def partial_format(s: str, *args: Any, **kwargs: Any) -> str:
 
 
 def _format_name(format_str: str, values: dict[str, Any]) -> str:
-    known = {*values, *_DIST_FIELDS, *_TIME_FIELDS}
+    known = {*values, *_DIST_FIELDS, *TIME_FIELDS}
     for _, field, _, _ in string.Formatter().parse(format_str):
         if field is not None and field.isidentifier() and field not in known:
             hint = did_you_mean(field, known)
@@ -192,13 +191,26 @@ def format_name_with_dist_and_time(
         >>> format_name_with_dist_and_time("{run_name}/ep{epoch}-ba{batch}", "my-run", Timestamp())
         'my-run/ep0-ba0'
     """
-    values = {**_dist_values(run_name), **_time_values(timestamp), **extra_format_kwargs}
+    values = {**_dist_values(run_name), **time_values(timestamp), **extra_format_kwargs}
     return _format_name(format_str, values)
 
 
-def _time_values(timestamp: Timestamp) -> dict[str, Any]:
+def time_values(timestamp: Timestamp) -> dict[str, Any]:
+    """Return what the fields of a moment are filled with.
+
+    Args:
+        timestamp: The moment.
+
+    Returns:
+        Field to number; clocks in seconds.
+
+    Example:
+        >>> from composer.core.timestamp import Timestamp
+        >>> time_values(Timestamp(batch=3))["batch"]
+        3
+    """
     values: dict[str, Any] = {}
-    for name in _TIME_FIELDS:
+    for name in TIME_FIELDS:
         value = getattr(timestamp, name)
         values[name] = value.total_seconds() if name.endswith("_wct") else int(value)
     return values
@@ -251,6 +263,70 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None
 
 
+def location(path: str | os.PathLike[str], argument: str) -> str:
+    """Take a path, a URI or a path object as the string that it stands for.
+
+    Args:
+        path: What a user gave.
+        argument: Name of the argument, for the message.
+
+    Returns:
+        The path or URI.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If it is a path object made of a URI, in which a slash is missing.
+
+    Example:
+        >>> location(pathlib.Path("runs/a.pt"), "path"), location("s3://b/a.pt", "path")
+        ('runs/a.pt', 's3://b/a.pt')
+        >>> location(pathlib.Path("s3://b/a.pt"), "path")
+        Traceback (most recent call last):
+        ValueError: path='s3:/b/a.pt' is a URI in a path object, ... pass it as a str
+    """
+    if isinstance(path, str):
+        return path
+    if not isinstance(path, os.PathLike):
+        raise TypeError(f"{argument}={path!r} must be a path or a URI, not {type(path).__name__}")
+    text = os.fspath(path)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.\-]+:/", text):
+        raise ValueError(
+            f"{argument}={text!r} is a URI in a path object, which leaves out one of its slashes; "
+            f"pass it as a str"
+        )
+    return text
+
+
+def local_path(path: str | os.PathLike[str], argument: str) -> pathlib.Path:
+    """Take a path of this machine, which may be written as a URI of ``file://``.
+
+    Args:
+        path: What a user gave.
+        argument: Name of the argument, for the message.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: If it is no path.
+        ValueError: If it is the URI of another place.
+
+    Example:
+        >>> str(local_path("file:///data/a.pt", "path"))
+        '/data/a.pt'
+        >>> local_path("s3://b/a.pt", "path")
+        Traceback (most recent call last):
+        ValueError: path='s3://b/a.pt' must be a file of this machine, not the URI of a store
+    """
+    text = location(path, argument)
+    scheme, _, inner = parse_uri(text)
+    if scheme not in ("", "file"):
+        raise ValueError(
+            f"{argument}={text!r} must be a file of this machine, not the URI of a store"
+        )
+    return pathlib.Path(inner)
+
+
 _TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.lzma", ".tar.xz", ".tar.zst")
 
 
@@ -294,64 +370,6 @@ def ensure_folder_is_empty(folder_name: str | pathlib.Path) -> None:
             )
 
 
-def ensure_folder_has_no_conflicting_files(
-    folder_name: str | pathlib.Path, filename: str, timestamp: Timestamp
-) -> None:
-    """Refuse a folder that holds files which this run would write at a later moment.
-
-    Args:
-        folder_name: The folder. It need not exist.
-        filename: The template of the names that the run will write.
-        timestamp: The present moment. Files of earlier moments, or of this one, are fine.
-
-    Raises:
-        FileExistsError: If there are such files; all of them are named.
-
-    Example:
-        >>> from composer.core.timestamp import Timestamp
-        >>> ensure_folder_has_no_conflicting_files("/nowhere", "ep{epoch}.pt", Timestamp())
-    """
-    folder = pathlib.Path(folder_name)
-    if not folder.is_dir():
-        return
-    conflicts = conflicting_names((path.name for path in folder.iterdir()), filename, timestamp)
-    if conflicts:
-        raise FileExistsError(
-            f"The folder {str(folder_name)!r} holds files that this run would write again: "
-            f"{', '.join(conflicts)}. Remove them, choose another folder, or allow overwriting."
-        )
-
-
-def conflicting_names(names: Iterable[str], filename: str, timestamp: Timestamp) -> list[str]:
-    """Find the names that a run would write at a later moment.
-
-    Args:
-        names: Names that exist.
-        filename: The template of the names that the run will write.
-        timestamp: The present moment. Names of earlier moments, or of this one, are fine.
-
-    Returns:
-        Those that conflict, sorted.
-
-    Example:
-        >>> from composer.core.timestamp import Timestamp
-        >>> conflicting_names(["ep3.pt", "notes.txt"], "ep{epoch}.pt", Timestamp())
-        ['ep3.pt']
-    """
-    now = _time_values(timestamp)
-    pattern, has_time = _template_to_pattern(filename)
-    conflicts = []
-    for name in sorted(names):
-        match = pattern.fullmatch(name)
-        if match is None:
-            continue
-        times = {field: text for field, text in match.groupdict().items() if field in _TIME_FIELDS}
-        later = [float(text) > now[field] for field, text in times.items() if text is not None]
-        if not has_time or any(later):
-            conflicts.append(name)
-    return conflicts
-
-
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
     """Tell whether a path lies in a folder, links of the folders resolved.
 
@@ -371,43 +389,6 @@ def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
     # The last part may be a link to a file elsewhere; what counts is where the name is.
     whole = pathlib.Path(path)
     return (whole.parent.resolve() / whole.name).is_relative_to(pathlib.Path(folder).resolve())
-
-
-def matches_template(name: str, filename: str) -> bool:
-    """Tell whether a name is one that a template can give.
-
-    Args:
-        name: The name.
-        filename: The template; see ``FORMAT_NAME_WITH_DIST_AND_TIME_TABLE``.
-
-    Returns:
-        True if it is.
-
-    Example:
-        >>> matches_template("ep1-ba20.pt", "ep{epoch}-ba{batch}.pt")
-        True
-        >>> matches_template("notes.pt", "ep{epoch}-ba{batch}.pt")
-        False
-    """
-    return _template_to_pattern(filename)[0].fullmatch(name) is not None
-
-
-def _template_to_pattern(filename: str) -> tuple[re.Pattern[str], bool]:
-    parts: list[str] = []
-    seen: set[str] = set()
-    has_time = False
-    for literal, field, _, _ in string.Formatter().parse(filename):
-        parts.append(re.escape(literal))
-        if field is None:
-            continue
-        if field in _TIME_FIELDS:
-            has_time = True
-            number = r"[0-9]+(?:\.[0-9]+)?" if field.endswith("_wct") else r"[0-9]+"
-            parts.append(f"(?P={field})" if field in seen else f"(?P<{field}>{number})")
-            seen.add(field)
-        else:
-            parts.append(".+?")
-    return re.compile("".join(parts)), has_time
 
 
 def create_symlink_file(existing_path: str, destination_filename: str | pathlib.Path) -> None:
@@ -487,7 +468,7 @@ def complete_or_absent(path: pathlib.Path) -> Iterator[pathlib.Path]:
         ...     path.read_text()
         'whole'
     """
-    temporary = path.with_name(f".{path.name[:200]}.{uuid.uuid4().hex[:12]}.tmp")
+    temporary = temporary_beside(path)
     try:
         yield temporary
         temporary.replace(path)

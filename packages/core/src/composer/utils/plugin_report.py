@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ def format_traceback(error: BaseException) -> str:
 
 
 def explain_failure(failure: PluginFailure) -> str:
-    """Say which plugin cannot be loaded, where it comes from and what it raised.
+    """Say which plugin cannot be loaded, whose it is and what it raised.
 
     Args:
         failure: The record.
@@ -91,12 +90,12 @@ def explain_failure(failure: PluginFailure) -> str:
     Example:
         >>> entry = PluginEntry("composer.loggers", "sink", "cool.sink:Sink", "cool", "1.0", "/x")
         >>> explain_failure(PluginFailure(entry, OSError("no disk"), ""))
-        "the logger 'sink' of cool 1.0 (entry point 'cool.sink:Sink' in /x) cannot be loaded: ..."
+        "the logger 'sink' of cool 1.0 (entry point 'cool.sink:Sink') cannot be loaded: ..."
     """
     entry = failure.entry
     return (
         f"the {GROUPS[entry.group].noun} {entry.name!r} of {entry.distribution} {entry.version} "
-        f"(entry point {entry.value!r} in {entry.location}) cannot be loaded: {failure.summary}. "
+        f"(entry point {entry.value!r}) cannot be loaded: {failure.summary}. "
         f"`composer plugins doctor {entry.name}` shows the traceback."
     )
 
@@ -168,12 +167,11 @@ def explain_unknown(
         owner = min(owner for near, owner in offered.items() if f'"{near}"' in hint)
         lines.append(f"{hint} It comes with {owner}. Install it with: pip install {owner}")
     lines.append(f"Known names of {group}: {', '.join(known) or 'none'}.")
+    # Folders are named only where one of them is to be cleaned up; a whole path buries the rest.
     for hidden, hiding in find_hidden_entries(path, group, short):
         lines.append(
             f"{hidden} offers it, but {hiding} comes first and hides it; remove the stale metadata."
         )
-    folders = sys.path if path is None else path
-    lines.append(f"Folders searched: {', '.join(folder or '.' for folder in folders)}.")
     lines.append(
         "An entry point that was added to an editable package is seen after the package is "
         "installed again."

@@ -75,7 +75,7 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
         "composer.commands": {
             "composer-recipes": ("find-microbatch", "train", "verify-resume"),
-            "composer-trainer": ("checkpoint", "plugins"),
+            "composer-trainer": ("checkpoint", "export", "plugins"),
         },
         "composer.datasets": {
             "composer-recipes": ("fashion_mnist",),

@@ -215,7 +215,11 @@ class ConsoleLogger(LoggerDestination):
 
     def _eval_header(self, state: State) -> str:
         length = "" if self._eval_length is None else f"/{self._eval_length}"
-        return f"[Eval {state.dataloader_label or 'data'}][batch={self._eval_batch}{length}]"
+        timestamp = state.timestamp
+        # Counts of what is done, as in the lines of training.
+        trained = f"[epoch={int(timestamp.epoch)}][total batch={int(timestamp.batch)}]"
+        label = state.dataloader_label or "data"
+        return f"{trained}[Eval {label}][batch={self._eval_batch}{length}]"
 
     def _lines(self, prefix: str) -> list[str]:
         return [

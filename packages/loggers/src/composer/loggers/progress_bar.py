@@ -226,12 +226,20 @@ class ProgressBarLogger(LoggerDestination):
         else:
             shown = _format_metrics(metrics) or "no metrics"
             self._print(
-                f"[{evaluation.label}] {evaluation.num_batches} batches: {shown} | "
-                f"took {format_duration(took)}"
+                f"[{evaluation.label}] {self._place(state)}{shown} | "
+                f"{evaluation.num_batches} batches took {format_duration(took)}"
             )
         if self._run is not None:
             # Evaluation is no training: throughput goes on from here.
             self._run.skip(state, now)
+
+    def _place(self, state: State) -> str:
+        """Say after how much training an evaluation comes; nothing if there was none."""
+        if self._run is not None:
+            self._run.count_batches(state)
+            return f"{self._run.place}: "
+        batches = int(state.timestamp.batch)
+        return f"after {batches} batches of training: " if batches else ""
 
     def close(self, state: State, logger: Logger) -> None:
         self._close_bar("_eval_bar")
@@ -279,9 +287,10 @@ class ProgressBarLogger(LoggerDestination):
         bar.n = run.batch_in_epoch if run.by_epoch else state.timestamp.count(run.unit)
         if bar.total is not None:
             bar.n = min(bar.n, bar.total)
-        times = f"[{format_duration(run.elapsed)}<{format_duration(run.remaining)}"
+        times = f"{format_duration(run.elapsed)}<{format_duration(run.remaining)}"
+        speed = ", ".join(filter(None, [times, run.throughput]))
         # What is most looked at comes first: a narrow terminal cuts the end.
-        parts = [_format_metrics(self._metrics), f"{times}, {run.throughput}]"]
+        parts = [_format_metrics(self._metrics), f"[{speed}]"]
         bar.set_postfix_str(" ".join(filter(None, parts)), refresh=False)
         bar.refresh()
 
@@ -289,9 +298,7 @@ class ProgressBarLogger(LoggerDestination):
         run.note_line(now)
         if self._output.is_silent:
             return
-        place = f"epoch {run.shown_epoch}{run.of_epochs}, batch {run.batch_in_epoch}"
-        if run.epoch_length is not None:
-            place += f"/{run.epoch_length}"
+        place = run.place
         if not run.by_epoch and state.max_duration is not None:
             place = f"{state.timestamp.count(run.unit):.0f}/{state.max_duration}, {place}"
         if run.fraction is not None:
@@ -370,10 +377,20 @@ class _Run:
         length = state.dataloader_len
         self.epoch_length = None if length is None else int(length)
 
+    @property
+    def place(self) -> str:
+        """Epoch and batch, as people count them."""
+        length = "" if self.epoch_length is None else f"/{self.epoch_length}"
+        return f"epoch {self.shown_epoch}{self.of_epochs}, batch {self.batch_in_epoch}{length}"
+
+    def count_batches(self, state: State) -> None:
+        """Read how many batches of the epoch are done."""
+        self.batch_in_epoch = int(state.timestamp.count(TimeUnit.BATCH) - self._epoch_base)
+
     def look(self, state: State, now: float) -> None:
         """Read the clock of the run."""
         batches, samples = self._counts(state)
-        self.batch_in_epoch = int(batches - self._epoch_base)
+        self.count_batches(state)
         self.elapsed = now - self._started
         self.fraction = self._measure(state)
         seconds = now - self._window
@@ -413,9 +430,9 @@ class _Run:
 
     @property
     def throughput(self) -> str:
-        """Batches and samples per second."""
+        """Batches and samples per second; empty until it is known, as right after resuming."""
         if not self._batch_rate:
-            return "? ba/s"
+            return ""
         samples = f", {self._sample_rate:.4g} samples/s" if self._sample_rate else ""
         return f"{self._batch_rate:.4g} ba/s{samples}"
 

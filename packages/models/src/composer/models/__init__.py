@@ -12,6 +12,7 @@ from composer._lazy import lazy_names
 
 if TYPE_CHECKING:
     from composer.core.model import ComposerModel as ComposerModel
+    from composer.models.cards import example_batch as example_batch
     from composer.models.classifier import ComposerClassifier as ComposerClassifier
     from composer.models.deeplabv3 import DeepLabv3 as DeepLabv3
     from composer.models.deeplabv3 import composer_deeplabv3 as composer_deeplabv3
@@ -60,6 +61,7 @@ _HOMES = {
     "composer_timm": "timm_models",
     "composer_unet": "unet",
     "composer_vit": "vision_transformer",
+    "example_batch": "cards",
     "mnist_model": "small_convnets",
     "remembers_origin": "origin",
     "resnet9": "small_convnets",

@@ -115,6 +115,23 @@ class ComposerClassifier(ComposerModel):
         _, targets = batch
         return self._loss_fn(outputs, targets, *args, **kwargs)
 
+    def for_inference(self, batch: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+        """Say what is exported: the module, called with the inputs.
+
+        Args:
+            batch: Inputs, and targets that are not looked at.
+
+        Returns:
+            The module, and its positional and named arguments.
+
+        Example:
+            >>> model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
+            >>> module, args, kwargs = model.for_inference((torch.zeros(1, 4), None))
+            >>> module is model.module, len(args), kwargs
+            (True, 1, {})
+        """
+        return self.module, (batch[0],), {}
+
     def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
         """Return the metrics.
 

@@ -170,6 +170,23 @@ class ComposerSegmenter(ComposerModel):
             return None
         return int((targets != self.ignore_index).sum())
 
+    def for_inference(self, batch: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+        """Say what is exported: the module, called with the images.
+
+        Args:
+            batch: Images, and targets that are not looked at.
+
+        Returns:
+            The module, and its positional and named arguments.
+
+        Example:
+            >>> model = ComposerSegmenter(torch.nn.Conv2d(3, 2, 1), num_classes=2)
+            >>> module, args, kwargs = model.for_inference((torch.zeros(1, 3, 8, 8), None))
+            >>> module is model.module, len(args), kwargs
+            (True, 1, {})
+        """
+        return self.module, (batch[0],), {}
+
     def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
         """Return the metrics.
 

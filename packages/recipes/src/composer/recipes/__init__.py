@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from composer._lazy import lazy_names
 from composer.recipes.config import (
     Component,
     Data,
@@ -11,8 +14,12 @@ from composer.recipes.config import (
     load_recipe,
     parse_recipe,
 )
+from composer.recipes.microbatch import find_microbatch
 from composer.recipes.resolve import find_recipe, recipe_names, resolve_recipe
 from composer.recipes.run import Outcome, run_recipe
+
+if TYPE_CHECKING:
+    from composer.recipes.verify import Verdict, verify_resume
 
 __all__ = [
     "Component",
@@ -21,10 +28,16 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "Target",
+    "Verdict",
+    "find_microbatch",
     "find_recipe",
     "load_recipe",
     "parse_recipe",
     "recipe_names",
     "resolve_recipe",
     "run_recipe",
+    "verify_resume",
 ]
+
+# The comparison needs torch, which reading a recipe does not.
+__getattr__, _ = lazy_names(__name__, {"Verdict": "verify", "verify_resume": "verify"})

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from composer.recipes.arguments import add_recipe_arguments, chosen_recipe
+
+if TYPE_CHECKING:
+    from composer.trainer.interruption import TrainingInterrupted
 
 __all__ = ["TrainCommand"]
 
@@ -16,7 +21,7 @@ class TrainCommand:
 
     The exit status is 0 if the run ended and reached its target, 1 if it missed the target, and 2
     if the recipe cannot be used; a run that was asked to end has the status of what asked (see
-    ``composer.trainer.interruption``).
+    ``composer.trainer.interruption``), and its last line is the command that continues it.
 
     Example:
         >>> TrainCommand().name
@@ -32,7 +37,8 @@ class TrainCommand:
   composer train fashion_mnist_resnet8 --seed 3    another seed
   composer train fashion_mnist_resnet8 trainer.max_duration=2ep target.stop=false
   composer train my_recipe.yaml algorithms.label_smoothing.smoothing=0.2
-  composer train my_recipe.yaml trainer.autoresume=true     go on with a run that was cut
+  composer train my_recipe.yaml --resume                    continue its newest run
+  composer train my_recipe.yaml --resume runs/my_recipe-2   continue that one
   torchrun --standalone --nproc-per-node 2 -m composer.cli train my_recipe.yaml
 """
 
@@ -54,6 +60,14 @@ class TrainCommand:
         parser.add_argument(
             "--folder", default="runs", help="where the folder of the run is made (default: runs)"
         )
+        parser.add_argument(
+            "--resume",
+            nargs="?",
+            const=True,
+            default=False,
+            metavar="RUN",
+            help="continue the newest run of the recipe, or the one in the folder RUN",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Train, or list the recipes.
@@ -74,23 +88,73 @@ class TrainCommand:
 
         if args.list:
             return _list_recipes()
+        begun: list[Path] = []
         try:
+            _check_resume(args)
             recipe = chosen_recipe(args)
             from composer.recipes.run import run_recipe
+            from composer.trainer.interruption import TrainingInterrupted
             from composer.utils import dist
 
-            if recipe.description and dist.get_global_rank() == 0:
+            first = dist.get_global_rank() == 0
+            if recipe.description and first:
                 print(f"{recipe.name}: {recipe.description}", flush=True)
-            outcome = run_recipe(recipe, folder=args.folder)
+            try:
+                outcome = run_recipe(
+                    recipe, folder=args.folder, resume=args.resume, begun=begun.append
+                )
+            except TrainingInterrupted as interrupted:
+                if first:
+                    _explain_interruption(args, begun[0], interrupted, dist.get_world_size())
+                raise
         except RecipeError as error:
             print(f"composer train: {error}", file=sys.stderr)
             return 2
-        first = dist.get_global_rank() == 0
-        if first:
+        if outcome.was_finished:
+            if first:
+                print(
+                    f"the run in {outcome.folder} was finished before, after {outcome.epochs} "
+                    f"epochs and {outcome.batches:,} batches; nothing is left to train",
+                    flush=True,
+                )
+        elif first:
             print(outcome.table(), flush=True)
         if first and not outcome.reached:
             print("composer train: the target was missed", file=sys.stderr)
         return 0 if outcome.reached else 1
+
+
+def _check_resume(args: argparse.Namespace) -> None:
+    from composer.recipes.config import RecipeError
+
+    # The word after --resume is its folder, so a recipe or a change there is a slip.
+    word = args.resume
+    if isinstance(word, str) and (word.endswith((".yaml", ".yml")) or "=" in word):
+        raise RecipeError(
+            f"--resume {word!r}: after --resume stands the folder of a run or nothing; write the "
+            "recipe and its changes before it, as in composer train my_recipe.yaml --resume"
+        )
+
+
+def _explain_interruption(
+    args: argparse.Namespace, folder: Path, interrupted: TrainingInterrupted, num_ranks: int
+) -> None:
+    if interrupted.checkpoint is None and args.resume is False:
+        words = "nothing was saved, so there is nothing to continue"
+    elif num_ranks > 1:
+        words = f"to continue, start its {num_ranks} ranks with: train {_continuing(args, folder)}"
+    else:
+        words = f"to continue: composer train {_continuing(args, folder)}"
+    print(
+        f"composer train: the run was ended by {interrupted.reason}; {words}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _continuing(args: argparse.Namespace, folder: Path) -> str:
+    seed = [] if args.seed is None else ["--seed", str(args.seed)]
+    return shlex.join([args.recipe, *args.overrides, *seed, "--resume", str(folder)])
 
 
 def _list_recipes() -> int:

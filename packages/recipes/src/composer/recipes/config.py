@@ -25,6 +25,7 @@ The word ``{folder}`` in a string stands for the folder of the run.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -177,10 +178,14 @@ class _Document:
     source: str
     value: Any
     lines: dict[_Path, int]
+    #: Path to the change that set it, which then stands nowhere in the file.
+    changes: dict[_Path, str] = field(default_factory=dict)
 
     def where(self, path: _Path) -> str:
-        while path and path not in self.lines:
+        while path and path not in self.lines and path not in self.changes:
             path = path[:-1]
+        if path in self.changes:
+            return repr(self.changes[path])
         line = self.lines.get(path)
         return self.source if line is None else f"{self.source}, line {line}"
 
@@ -330,6 +335,11 @@ def _override(document: _Document, assignment: str) -> None:
     if not isinstance(at, dict):
         raise RecipeError(f"{assignment!r}: {'.'.join(map(str, path))} has no keys to set")
     at[last] = value
+    changed = (*path, last)
+    for places in (document.lines, document.changes):
+        for below in [place for place in places if place[: len(changed)] == changed]:
+            del places[below]
+    document.changes[changed] = assignment
 
 
 def _step(
@@ -364,6 +374,24 @@ def _step(
 
 # ---- checking --------------------------------------------------------------------------------
 
+#: Arguments of the trainer that sections of a recipe give.
+MANAGED = {
+    "model": "model",
+    "train_dataloader": "train_data",
+    "eval_dataloader": "eval_data",
+    "optimizers": "optimizer",
+    "schedulers": "scheduler",
+    "algorithms": "algorithms",
+    "callbacks": "callbacks",
+    "loggers": "loggers",
+    "seed": "seed",
+}
+# Infinity is a number to some methods, such as the norm that is the largest value; to no optimizer,
+# length or target. What is no number at all helps nobody.
+_FINITE_SECTIONS = ("optimizer", "target", "trainer", "train_data", "eval_data", "seed")
+# What optimizers want of the arguments by these names, where these are not several or left out.
+_NOT_NEGATIVE = ("lr", "weight_decay", "eps")
+
 _SECTIONS = [f.name for f in fields(Recipe) if f.name != "where"]
 
 
@@ -376,11 +404,65 @@ def _mapping(document: _Document, path: _Path, value: Any, what: str) -> dict[st
 def _only(document: _Document, path: _Path, value: dict[str, Any], known: Sequence[str]) -> None:
     for key in value:
         if key not in known:
-            place = f" in {'.'.join(map(str, path))}" if path else ""
             raise document.error(
                 (*path, key),
-                f"unknown key {key!r}{place}.{did_you_mean(key, known)} Known: {', '.join(known)}.",
+                f"unknown key {key!r} in {_dotted(path)}.{did_you_mean(key, known)} "
+                f"Known: {', '.join(known)}.",
             )
+
+
+def _sections_only(document: _Document, value: dict[str, Any]) -> None:
+    """Refuse keys that are no sections, and say where arguments of the trainer are written."""
+    for key in value:
+        if key in _SECTIONS:
+            continue
+        if key in MANAGED:
+            hint = f" What the trainer calls {key} is given by the section {MANAGED[key]}."
+        elif key in _trainer_arguments():
+            hint = f" It is an argument of the trainer: write trainer.{key}."
+        else:
+            hint = did_you_mean(key, _SECTIONS)
+        raise document.error((key,), f"unknown key {key!r}.{hint} Known: {', '.join(_SECTIONS)}.")
+
+
+def _trainer_arguments() -> Sequence[str]:
+    # Only once something is wrong: it takes seconds, which reading a recipe does not.
+    from inspect import signature
+
+    from composer.trainer.trainer import Trainer
+
+    return list(signature(Trainer).parameters)
+
+
+def _check_numbers(document: _Document, path: _Path, value: Any) -> None:
+    """Refuse numbers that nothing can be done with, wherever they stand."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_numbers(document, (*path, key), item)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_numbers(document, (*path, index), item)
+    elif isinstance(value, float) and not math.isfinite(value):
+        # The data set's own arguments are a method's as far as this goes.
+        strict = path[0] in _FINITE_SECTIONS and "dataset" not in path[1:2]
+        if strict or math.isnan(value):
+            what = "a finite number" if strict else "a number"
+            raise document.error(path, f"{_dotted(path)} must be {what}, got {value!r}")
+
+
+def _check_optimizer(document: _Document, component: Component) -> None:
+    for key in _NOT_NEGATIVE:
+        value = component.arguments.get(key)
+        wrong = isinstance(value, (str, bool)) or (isinstance(value, (int, float)) and value < 0)
+        if wrong:
+            path = ("optimizer", component.name, key)
+            raise document.error(
+                path, f"{_dotted(path)} must be a number, zero or more, got {value!r}"
+            )
+
+
+def _dotted(path: _Path) -> str:
+    return ".".join(map(str, path))
 
 
 def _component(document: _Document, path: _Path, value: Any) -> Component:
@@ -418,7 +500,7 @@ def _typed(
     if value is not None and (
         not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     ):
-        raise document.error(path, f"{'.'.join(map(str, path))} must be {what}, got {value!r}")
+        raise document.error(path, f"{_dotted(path)} must be {what}, got {value!r}")
     return value
 
 
@@ -443,7 +525,9 @@ def _data(document: _Document, section: str, value: Any) -> Data:
         if value.get(key) is not None:
             checked[key] = _typed(document, (*path, key), value[key], kind, what)
             if checked[key] < least:
-                raise document.error((*path, key), f"{section}.{key} must be {what}")
+                raise document.error(
+                    (*path, key), f"{section}.{key} must be {what}, got {value[key]!r}"
+                )
     return Data(**checked)
 
 
@@ -470,7 +554,8 @@ def _recipe(document: _Document, name: str) -> Recipe:
     if document.value is None:
         raise RecipeError(f"{document.source}: the recipe is empty")
     value = _mapping(document, (), document.value, "a recipe")
-    _only(document, (), value, _SECTIONS)
+    _sections_only(document, value)
+    _check_numbers(document, (), value)
     for section in ("model", "train_data", "trainer"):
         if value.get(section) is None:
             raise document.error((), f"the recipe has no section {section}")
@@ -485,6 +570,7 @@ def _recipe(document: _Document, name: str) -> Recipe:
     }
     if value.get("optimizer") is not None:
         optional["optimizer"] = _component(document, ("optimizer",), value["optimizer"])
+        _check_optimizer(document, optional["optimizer"])
     if value.get("eval_data") is not None:
         optional["eval_data"] = _data(document, "eval_data", value["eval_data"])
     if value.get("target") is not None:

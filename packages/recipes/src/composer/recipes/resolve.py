@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from composer.core import plugins
-from composer.recipes.config import Component, Data, Recipe, RecipeError, load_recipe, parse_recipe
+from composer.recipes.config import (
+    MANAGED,
+    Component,
+    Data,
+    Recipe,
+    RecipeError,
+    load_recipe,
+    parse_recipe,
+)
 from composer.utils.signatures import check_arguments
 
 __all__ = ["RecipeParts", "find_recipe", "recipe_names", "resolve_recipe"]
@@ -22,19 +30,6 @@ GROUP = "composer.recipes"
 
 #: What says that a recipe cannot be used; anything else that is raised is a slip in code.
 REFUSALS = (TypeError, ValueError, OSError, ImportError, RuntimeError)
-
-#: Arguments of the trainer that sections of a recipe give.
-MANAGED = {
-    "model": "model",
-    "train_dataloader": "train_data",
-    "eval_dataloader": "eval_data",
-    "optimizers": "optimizer",
-    "schedulers": "scheduler",
-    "algorithms": "algorithms",
-    "callbacks": "callbacks",
-    "loggers": "loggers",
-    "seed": "seed",
-}
 
 
 def recipe_names() -> list[str]:

@@ -1,7 +1,7 @@
 """Run a recipe: build what it names, train, evaluate, and say what came of it.
 
-Everything a run writes lies in one folder, ``<folder>/<recipe>``, or ``<recipe>-2`` and so on where
-that is taken, so that no run touches the files of another.
+Everything a run writes lies in one folder of its own (see ``composer.recipes.folders``), so that no
+run touches the files of another. A run that was cut is continued there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer.core.callback import Callback
 from composer.recipes.config import Component, Data, Recipe, RecipeError, Target
+from composer.recipes.folders import find_run_folder, new_run_folder
 from composer.recipes.resolve import REFUSALS, RecipeParts, resolve_recipe
 from composer.utils.suggestions import did_you_mean
 
@@ -54,6 +55,9 @@ class Outcome:
         wall_seconds: Seconds from the start of training to the end of the last evaluation.
         folder: Where the run wrote.
         checkpoints: The checkpoints that were written, oldest first.
+        earlier_seconds: Those of ``train_seconds`` that earlier processes of the run took.
+        was_finished: Whether a run that was to be continued had come to its end before, so that
+            nothing was trained; ``metrics`` is empty unless the trainer evaluated.
 
     Example:
         >>> outcome = Outcome("r", 1, {"MulticlassAccuracy": 0.91},
@@ -81,11 +85,13 @@ class Outcome:
     wall_seconds: float
     folder: Path
     checkpoints: tuple[str, ...]
+    earlier_seconds: float = 0.0
+    was_finished: bool = False
 
     @property
     def reached(self) -> bool:
-        """Whether the target was reached; true if there was none."""
-        if self.target is None:
+        """Whether the target was reached; true if there was none, or nothing was measured."""
+        if self.target is None or (self.was_finished and not self.metrics):
             return True
         value, target = self.metrics[self.target.metric], self.target.value
         # A metric in single precision lies a hair beside the decimal number that was asked for.
@@ -112,13 +118,19 @@ class Outcome:
                 text += f" (target {self.target.value:g}: {verdict})"
             rows.append((name, text))
         rate = self.samples / self.train_seconds if self.train_seconds else 0.0
+        training = f"{self.train_seconds:.1f} s, {rate:,.0f} samples/s"
+        wall = f"{self.wall_seconds:.1f} s with evaluation and saving"
+        if self.earlier_seconds:
+            here = self.train_seconds - self.earlier_seconds
+            training += f" ({here:.1f} s in this process)"
+            wall += ", of this process"
         rows += [
             (
                 "trained",
                 f"{self.epochs} epochs, {self.batches:,} batches, {self.samples:,} samples",
             ),
-            ("training", f"{self.train_seconds:.1f} s, {rate:,.0f} samples/s"),
-            ("wall time", f"{self.wall_seconds:.1f} s with evaluation and saving"),
+            ("training", training),
+            ("wall time", wall),
             ("folder", str(self.folder)),
         ]
         if self.checkpoints:
@@ -177,15 +189,24 @@ def _at_least(better: str, value: Any, threshold: Any) -> Any:
     return value <= threshold if better == "less" else value >= threshold
 
 
-def _run_folder(base: Path, name: str, *, again: bool) -> Path:
+def _run_folder(base: Path, recipe: Recipe, resume: bool | str | Path) -> Path:
     from composer.utils import dist
 
-    folder, number = base / name, 1
-    while not again and folder.exists() and any(folder.iterdir()):
-        number += 1
-        folder = base / f"{name}-{number}"
-    chosen = [folder]
-    dist.broadcast_object_list(chosen)  # rank zero's word counts, before anybody writes there
+    chosen: list[Path | RecipeError]
+    try:
+        if resume is not False:
+            given = None if resume is True else resume
+            chosen = [find_run_folder(base, recipe.name, folder=given)]
+        elif recipe.trainer.get("autoresume"):
+            chosen = [base / recipe.name]
+        else:
+            chosen = [new_run_folder(base, recipe.name)]
+    except RecipeError as error:
+        chosen = [error]
+    # Rank zero's word counts, before anybody writes there; others may see another disk.
+    dist.broadcast_object_list(chosen)
+    if isinstance(chosen[0], RecipeError):
+        raise chosen[0]
     return chosen[0]
 
 
@@ -229,7 +250,7 @@ def in_folder(recipe: Recipe, folder: Path) -> Recipe:
     )
 
 
-def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -> Any:
+def _loader(data: Data, make: Callable[[], Any], *, training: bool) -> Any:
     from torch.utils.data import DataLoader, Dataset, IterableDataset
 
     from composer.utils import dist
@@ -255,7 +276,7 @@ def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -
     sampler = None
     if not isinstance(dataset, IterableDataset):
         shuffle = training if data.shuffle is None else data.shuffle
-        sampler = dist.get_sampler(dataset, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        sampler = dist.get_sampler(dataset, shuffle=shuffle, drop_last=drop_last)
         if training and drop_last and len(sampler) < batch_size:
             raise RecipeError(
                 f"{data.where}: batch_size {data.batch_size} is more than the "
@@ -273,7 +294,7 @@ def _loader(data: Data, make: Callable[[], Any], *, training: bool, seed: int) -
 
 
 def build_trainer(
-    recipe: Recipe, parts: RecipeParts, folder: Path, seed: int, extra: Callback
+    recipe: Recipe, parts: RecipeParts, folder: Path, seed: int | None, extra: Callback
 ) -> Trainer:
     """Build all that a recipe names, and the trainer over it.
 
@@ -281,7 +302,7 @@ def build_trainer(
         recipe: The recipe.
         parts: Its parts; see :func:`composer.recipes.resolve.resolve_recipe`.
         folder: The folder of the run.
-        seed: The seed.
+        seed: The seed; ``None`` for a run that continues with that of its checkpoint.
         extra: A further callback.
 
     Returns:
@@ -301,29 +322,27 @@ def build_trainer(
         >>> trainer.state.run_name
         'r'
     """
+    from torch.utils.data.distributed import DistributedSampler
+
     from composer.callbacks.threshold_stopper import ThresholdStopper
     from composer.trainer.trainer import Trainer
     from composer.utils.reproducibility import seed_all
 
     # The model's first weights are drawn before the trainer, which seeds again, exists.
-    seed_all(seed)
+    if seed is not None:
+        seed_all(seed)
     model = parts.model()
     callbacks = [*(make() for make in parts.callbacks), extra]
     target = recipe.target
     if target is not None and target.stop:
-        callbacks.append(
-            ThresholdStopper(
-                target.metric,
-                _EVAL_LABEL,
-                target.value,
-                comp=partial(_at_least, _direction(target)),
-            )
+        stopper = ThresholdStopper(
+            target.metric, _EVAL_LABEL, target.value, comp=partial(_at_least, _direction(target))
         )
+        stopper.remedy = "change target.value in the recipe, or set target.stop=false"
+        callbacks.append(stopper)
     arguments: dict[str, Any] = {
         "model": model,
-        "train_dataloader": _loader(
-            recipe.train_data, parts.train_dataset, training=True, seed=seed
-        ),
+        "train_dataloader": _loader(recipe.train_data, parts.train_dataset, training=True),
         "algorithms": [make() for make in parts.algorithms],
         "callbacks": callbacks,
         "loggers": [make() for make in parts.loggers],
@@ -332,17 +351,21 @@ def build_trainer(
         "seed": seed,
     }
     if recipe.eval_data is not None and parts.eval_dataset is not None:
-        arguments["eval_dataloader"] = _loader(
-            recipe.eval_data, parts.eval_dataset, training=False, seed=seed
-        )
+        arguments["eval_dataloader"] = _loader(recipe.eval_data, parts.eval_dataset, training=False)
     if parts.optimizer is not None:
         arguments["optimizers"] = parts.optimizer(model.parameters())
     if parts.schedulers:
         arguments["schedulers"] = [make() for make in parts.schedulers]
     try:
-        return Trainer(**{**arguments, **recipe.trainer})
+        trainer = Trainer(**{**arguments, **recipe.trainer})
     except REFUSALS as error:
         raise RecipeError(f"{recipe.where}: {error}") from error
+    for loader in (arguments["train_dataloader"], arguments.get("eval_dataloader")):
+        sampler = getattr(loader, "sampler", None)
+        if isinstance(sampler, DistributedSampler):
+            # A run that continues has the seed of its checkpoint, and so has the order of its data.
+            sampler.seed = trainer.state.rank_zero_seed
+    return trainer
 
 
 def require_duration(recipe: Recipe) -> None:
@@ -423,19 +446,35 @@ def _metrics(trainer: Trainer) -> dict[str, float]:
     }
 
 
-def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None = None) -> Outcome:
+def _to_continue(recipe: Recipe) -> Recipe:
+    # What it starts from is its own newest checkpoint and nothing else.
+    return replace(recipe, trainer={**recipe.trainer, "autoresume": True, "load_path": None})
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    folder: str | Path = "runs",
+    seed: int | None = None,
+    resume: bool | str | Path = False,
+    begun: Callable[[Path], None] | None = None,
+) -> Outcome:
     """Train by a recipe.
 
     Args:
         recipe: The recipe.
         folder: The folder in which the run gets a folder of its own.
         seed: The seed, instead of the recipe's; drawn at random if neither gives one.
+        resume: True to continue the newest run of the recipe under ``folder``; the folder of a run
+            to continue that one.
+        begun: Is told the folder of the run once it is known.
 
     Returns:
-        What came of it.
+        What came of it; of a run that was to be continued and is finished, that it was.
 
     Raises:
-        RecipeError: If the recipe names something unknown, or something refuses its arguments.
+        RecipeError: If the recipe names something unknown, something refuses its arguments, or
+            there is nothing to continue.
 
     Example:
         >>> from composer.recipes.config import parse_recipe
@@ -451,18 +490,27 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
 
     if dist.get_world_size() > 1:
         dist.initialize_dist(recipe.trainer.get("device"), recipe.trainer.get("dist_timeout", 300))
-    again = bool(recipe.trainer.get("autoresume"))
-    run_folder = _run_folder(Path(folder), recipe.name, again=again)
-    recipe = in_folder(recipe, run_folder)
+    continues = resume is not False
+    run_folder = _run_folder(Path(folder), recipe, resume)
+    recipe = in_folder(_to_continue(recipe) if continues else recipe, run_folder)
     parts = resolve_recipe(recipe)
     require_duration(recipe)
-    if seed is None:
-        seeds = [recipe.seed if recipe.seed is not None else get_random_seed()]
+    seed = recipe.seed if seed is None else seed
+    if seed is None and not continues:  # a run that continues has one
+        seeds = [get_random_seed()]
         dist.broadcast_object_list(seeds)
         seed = seeds[0]
+    if begun is not None:
+        begun(run_folder)
     progress = Progress()
     trainer = build_trainer(recipe, parts, run_folder, seed, progress)
     try:
+        if continues and trainer.state.load_path is None:
+            where = recipe.trainer.get("save_folder") or run_folder / "checkpoints"
+            raise RecipeError(
+                f"{recipe.where}: the run in {run_folder} cannot be continued: there is no "
+                f"checkpoint of it in {where}"
+            )
         target = recipe.target
         known = trainer.state.eval_metrics.get(_EVAL_LABEL, {})
         if target is not None and known and target.metric not in known:
@@ -470,16 +518,21 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
                 f"{recipe.where}: the target's metric {target.metric!r} is not among those of the "
                 f"model: {', '.join(known)}.{did_you_mean(target.metric, known)}"
             )
+        before, pending = trainer.state.timestamp, trainer.state.pending_evaluations
         started = time.perf_counter()
         fit_recipe(trainer, recipe, progress)
         timestamp = trainer.state.timestamp
-        if recipe.eval_data is not None and progress.batch != timestamp.batch.value:
+        # The clock itself may have moved by what it takes to find out that nothing is to be done.
+        counts = [(int(moment.epoch), int(moment.batch)) for moment in (before, timestamp)]
+        was_finished = continues and not pending and counts[0] == counts[1]
+        evaluated = was_finished or progress.batch == timestamp.batch.value
+        if recipe.eval_data is not None and not evaluated:
             trainer.eval()
         wall_seconds = time.perf_counter() - started
         return Outcome(
             recipe=recipe.name,
-            seed=seed,
-            metrics=_metrics(trainer),
+            seed=trainer.state.rank_zero_seed,
+            metrics={} if progress.batch == -1 and was_finished else _metrics(trainer),
             target=target,
             epochs=timestamp.epoch.value,
             batches=timestamp.batch.value,
@@ -488,6 +541,8 @@ def run_recipe(recipe: Recipe, *, folder: str | Path = "runs", seed: int | None 
             wall_seconds=wall_seconds,
             folder=run_folder,
             checkpoints=tuple(trainer.saved_checkpoints),
+            earlier_seconds=before.total_wct.total_seconds(),
+            was_finished=was_finished,
         )
     finally:
         trainer.close()

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from composer.checkpoint.background import Background, HostBuffers
 from composer.checkpoint.formats import check_format
-from composer.checkpoint.layout import IgnoreKeys
+from composer.checkpoint.layout import IgnoreKeys, check_ignored, check_whole
 from composer.checkpoint.ledger import Ledger
 from composer.checkpoint.manifest import Manifest
-from composer.checkpoint.places import Place, open_place
+from composer.checkpoint.place import Place
+from composer.checkpoint.places import open_place
 from composer.checkpoint.publish import Publication
 from composer.checkpoint.retention import Retention
 from composer.checkpoint.save import collected, describe, get_save_filename
@@ -22,15 +23,13 @@ from composer.core.event import Event
 from composer.core.intervals import IntervalScheduler, create_interval_scheduler
 from composer.core.time import Time
 from composer.utils import dist
-from composer.utils.paths import (
-    conflicting_names,
-    format_name_with_dist,
-    matches_template,
-)
+from composer.utils.object_store.closing import off_request_thread
+from composer.utils.paths import format_name_with_dist, location
+from composer.utils.templates import conflicting_names
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
-    from composer.core.state import State
+    from composer.core.state import PendingEvaluations, State
 
 __all__ = ["BEST_FILENAME", "CheckpointSaver"]
 
@@ -121,7 +120,8 @@ class CheckpointSaver(Callback):
         retention = Retention(
             num_checkpoints_to_keep, keep_every, best_metric, best_mode, num_best_to_keep
         )
-        self.folder = str(folder)
+        check_ignored(ignore_keys, "save_ignore_keys")
+        self.folder = location(folder, "folder")
         self.filename = str(filename)
         check_format(self.filename)
         self.remote_file_name = None if remote_file_name is None else str(remote_file_name)
@@ -146,11 +146,13 @@ class CheckpointSaver(Callback):
         self._watch = None if best_metric is None else MetricWatch(best_metric)
         self._ledger = Ledger(retention)
         self._checked = False
+        # The link to the best that an earlier process of the run left, and where it leads.
+        self._stale: tuple[str, str] | None = None
         self._buffers = HostBuffers()
         self._background = Background(upload_timeout_in_seconds)
         self._said_waiting = False
         # The evaluation that was under way when the newest checkpoint was made.
-        self._pending: dict[str, Any] = {}
+        self._pending: PendingEvaluations = {}
 
     # ---- what was saved -----------------------------------------------------------------------
 
@@ -183,11 +185,14 @@ class CheckpointSaver(Callback):
 
         Raises:
             OSError: If the folder cannot be made or written in.
+            ValueError: If what is left out is needed to continue the run by itself.
         """
         del logger
+        check_ignored(self.ignore_keys, "save_ignore_keys", resumable=self._resumable(state))
         place = self._open(state)
         if dist.get_global_rank() == 0:
-            place.prepare(lambda name: matches_template(name, self.filename))
+            links = [] if self.latest_filename is None else [self.latest_filename]
+            place.prepare([self.filename, *links, BEST_FILENAME], state.run_name)
 
     def fit_start(self, state: State, logger: Logger) -> None:
         """Refuse to start if later checkpoints of this run would meet files of another.
@@ -207,13 +212,22 @@ class CheckpointSaver(Callback):
             self._watch.start(state)
         place = self._open(state)
         if state.load_path is not None and not self._checked:
-            self._pending = dict(state.pending_evaluations)
+            self._pending = state.pending_evaluations.copy()
             self._take_stock(place, state, state.load_path)
+        if self._watch is None and self.num_checkpoints_to_keep >= 0 and not self._checked:
+            link = self._best_link(state)
+            leads = place.target(link) if dist.get_global_rank() == 0 else None
+            self._stale = None if leads is None else (link, leads)
         self._checked = True
         if not self.overwrite:
             found: list[list[str]] = [[]]
             if dist.get_global_rank() == 0:
-                found = [conflicting_names(place.names(), self.filename, state.timestamp)]
+                names = place.names(self.filename, state.run_name)
+                found = [
+                    conflicting_names(
+                        names, self.filename, state.timestamp, run_name=state.run_name
+                    )
+                ]
             dist.broadcast_object_list(found)  # all ranks refuse, or none does
             conflicts = found[0]
             if conflicts:
@@ -284,21 +298,28 @@ class CheckpointSaver(Callback):
             logger: Unused.
         """
         del state, logger
+        off_request_thread(self._wait_and_close)
+
+    def _wait_and_close(self) -> None:
         try:
             self.wait()
         finally:
             if self._place is not None:
                 self._place.close()
 
-    def wait(self) -> None:
+    def wait(self, *, keep_memory: bool = False) -> None:
         """Wait until what is being written is complete and published.
+
+        Args:
+            keep_memory: Whether the host memory of the copy is kept for the next one.
 
         Raises:
             TimeoutError: If that takes longer than ``upload_timeout_in_seconds``.
             BaseException: What writing it met.
         """
         self._background.wait()
-        self._buffers.release()
+        if not keep_memory:
+            self._buffers.release()
 
     # ---- saving -------------------------------------------------------------------------------
 
@@ -323,7 +344,7 @@ class CheckpointSaver(Callback):
             OSError: If the file cannot be written; earlier checkpoints are untouched.
         """
         self._wait_for_the_one_before()
-        self._pending = dict(state.pending_evaluations)
+        self._pending = state.pending_evaluations.copy()
         place = self._open(state)
         name = get_save_filename(state, self.filename)
         # What was reported before the checkpoint is on disk before the checkpoint is.
@@ -335,6 +356,7 @@ class CheckpointSaver(Callback):
             with collected(
                 state, weights_only=self.weights_only, ignore_keys=self.ignore_keys
             ) as contents:
+                check_whole(contents, "save_ignore_keys", resumable=self._resumable(state))
                 if dist.get_global_rank() != 0:
                     self._ledger.drop_surplus(elsewhere=self._handed_on(logger))
                     return None
@@ -409,10 +431,16 @@ class CheckpointSaver(Callback):
             remote=remote,
             remote_latest=pointer,
             overwrite=self.overwrite,
+            stale=self._stale,
         )
 
     def _handed_on(self, logger: Logger) -> bool:
         return self.remote_file_name is not None and logger.has_file_upload_destination()
+
+    def _resumable(self, state: State) -> bool:
+        """Whether the run is to be continued by itself, which goes by the link to the newest."""
+        linked = self.latest_filename is not None and not self.weights_only
+        return state.is_continuation and linked
 
     def _best_link(self, state: State) -> str:
         return format_name_with_dist(BEST_FILENAME, state.run_name)
@@ -443,7 +471,7 @@ class CheckpointSaver(Callback):
         if not place.holds(loaded):
             self._ledger.forget()
             return
-        lost = self._ledger.keep_what_is_there(place.has, self.filename)
+        lost = self._ledger.keep_what_is_there(place.has, self.filename, run_name=state.run_name)
         if lost and self._watch is not None and dist.get_global_rank() == 0:
             best = self._ledger.best
             place.point(self._best_link(state), best[0].name if best else None)

@@ -87,6 +87,19 @@ class EarlyStopper(MetricStopper):
         if state.timestamp.get(unit) - self.best_occurred.get(unit) > self.patience:
             self.stop(value, state)
 
+    def rule(self) -> str:
+        """Say for how long what was reached was not passed.
+
+        Returns:
+            The settings and their values, and what was reached.
+
+        Example:
+            >>> EarlyStopper("MulticlassAccuracy", "eval", patience="500ba").rule()
+            'patience=500ba, min_delta=0'
+        """
+        reached = "" if self.best is None else f", best {self.best.item():g}"
+        return f"patience={self.patience!s}, min_delta={self.min_delta:g}{reached}"
+
     def _improves(self, value: torch.Tensor) -> bool:
         best = self.best
         assert best is not None

@@ -124,6 +124,8 @@ class MetricStopper(Callback):
 
     #: Whether a train metric is looked at after every batch, and not only after epochs.
     every_batch: bool = False
+    #: How to go on with a run that was stopped; who makes one from other settings says which.
+    remedy: str = "change its settings or leave it out"
 
     def __init__(
         self,
@@ -170,7 +172,27 @@ class MetricStopper(Callback):
             stopped
         """
         self._stopped_at = value
+        log.info(
+            "%s stops the run at %r of %r = %g (%s)",
+            type(self).__name__,
+            self.monitor,
+            self.dataloader_label,
+            value.item(),
+            self.rule(),
+        )
         state.stop_training()
+
+    def rule(self) -> str:
+        """Say by which setting the run is stopped, for messages.
+
+        Returns:
+            The setting and its value; a subclass that has none may leave it at this.
+
+        Example:
+            >>> MetricStopper("MulticlassAccuracy", "eval").rule()
+            'by its own rule'
+        """
+        return "by its own rule"
 
     def init(self, state: State, logger: Logger) -> None:
         """Forget what another run left behind.
@@ -216,12 +238,14 @@ class MetricStopper(Callback):
         self.check(value, state)
         if self._stopped_at is not None:
             log.warning(
-                "%s had stopped this run at %r of %r = %g and would do so again, so nothing is "
-                "trained; to go on, change its settings or leave it out",
+                "%s had stopped this run at %r of %r = %g (%s) and would do so again, so nothing "
+                "is trained; to go on, %s",
                 type(self).__name__,
                 self.monitor,
                 self.dataloader_label,
                 value.item(),
+                self.rule(),
+                self.remedy,
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -53,6 +53,18 @@ class ThresholdStopper(MetricStopper):
         self.stop_on_batch = stop_on_batch
         self.every_batch = stop_on_batch
 
+    def rule(self) -> str:
+        """Say which threshold was passed.
+
+        Returns:
+            The setting and its value.
+
+        Example:
+            >>> ThresholdStopper("Perplexity", "eval", 12).rule()
+            'threshold=12'
+        """
+        return f"threshold={self.threshold:g}"
+
     def check(self, value: torch.Tensor, state: State) -> None:
         """Stop if the value passes the threshold.
 

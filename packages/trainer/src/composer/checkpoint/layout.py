@@ -17,7 +17,11 @@ __all__ = [
     "METADATA",
     "RNG",
     "STATE",
+    "CheckpointError",
+    "IgnoreKeys",
     "NewerFormatError",
+    "check_ignored",
+    "check_whole",
     "remove_keys",
 ]
 
@@ -30,7 +34,16 @@ RNG = "rng"
 METADATA = "metadata"
 
 
-class NewerFormatError(ValueError):
+class CheckpointError(ValueError):
+    """A checkpoint does not hold what it must; the message names the file and the key.
+
+    Example:
+        >>> issubclass(CheckpointError, ValueError)
+        True
+    """
+
+
+class NewerFormatError(CheckpointError):
     """A checkpoint is whole, but of a format that only a newer release reads.
 
     It is never passed over for an older one: that would write over the newer run.
@@ -89,6 +102,84 @@ def remove_keys(checkpoint: dict[str, Any], ignore_keys: IgnoreKeys, argument: s
                 f"{argument} holds {pattern!r}, which matches nothing in the checkpoint; its "
                 f"first levels are {_first_levels(checkpoint)}"
             )
+
+
+#: What makes a file a checkpoint.
+_ALWAYS = (FORMAT, STATE)
+#: What a run must have to be continued; besides weights, which may be left out in part.
+_TO_CONTINUE = (RNG, f"{STATE}/timestamp", f"{STATE}/model")
+
+
+def check_ignored(ignore_keys: IgnoreKeys, argument: str, *, resumable: bool = False) -> None:
+    """Refuse patterns that would make files which nobody can read, or continue from.
+
+    Args:
+        ignore_keys: What is to be left out; a function is not called, see :func:`check_whole`.
+        argument: Name of the setting, for the message.
+        resumable: Whether a run is to be continued from the files.
+
+    Raises:
+        ValueError: If a pattern takes away what is needed; the key is named.
+
+    Example:
+        >>> check_ignored(["state/optimizers"], "save_ignore_keys", resumable=True)
+        >>> check_ignored(["format"], "save_ignore_keys")
+        Traceback (most recent call last):
+        ValueError: save_ignore_keys holds 'format', which takes away 'format'...
+    """
+    if ignore_keys is None or callable(ignore_keys):
+        return
+    for pattern in ignore_keys:
+        # As a checkpoint has them, as deep as patterns may go.
+        streams = dict.fromkeys(("python", "numpy", "torch", "cuda", "mps"))
+        clock = dict.fromkeys(("epoch", "batch", "sample", "token", "batch_in_epoch"))
+        trial: dict[str, Any] = {
+            FORMAT: FORMAT_VERSION,
+            STATE: {"model": {}, "timestamp": dict(clock)},
+            RNG: [dict(streams)],
+        }
+        _remove(trial, "", pattern)
+        state = trial.get(STATE, {})
+        left = {
+            FORMAT: FORMAT in trial,
+            STATE: STATE in trial,
+            RNG: trial.get(RNG) == [streams],
+            f"{STATE}/timestamp": state.get("timestamp") == clock,
+            f"{STATE}/model": "model" in state,
+        }
+        for key in (*_ALWAYS, *(_TO_CONTINUE if resumable else ())):
+            if not left[key]:
+                raise _needed(f"{argument} holds {pattern!r}, which takes away {key!r}", key)
+
+
+def check_whole(checkpoint: dict[str, Any], argument: str, *, resumable: bool = False) -> None:
+    """Make sure that what was left out is nothing that a file must have.
+
+    Args:
+        checkpoint: The checkpoint's dictionary, after parts were left out.
+        argument: Name of the setting, for the message.
+        resumable: Whether a run is to be continued from the file.
+
+    Raises:
+        ValueError: If something is missing; the key is named.
+
+    Example:
+        >>> check_whole({"format": 1, "state": {}}, "save_ignore_keys")
+    """
+    for key in (*_ALWAYS, *(_TO_CONTINUE if resumable else ())):
+        outer, _, inner = key.partition("/")
+        if outer not in checkpoint or (inner and inner not in checkpoint[outer]):
+            raise _needed(f"{argument} took away {key!r}", key)
+
+
+def _needed(what: str, key: str) -> ValueError:
+    if key in _ALWAYS:
+        return ValueError(f"{what}, without which nothing can read the file as a checkpoint")
+    return ValueError(
+        f"{what}, without which a run cannot be continued from the file, as autoresume=True asks "
+        f"for. Leave other parts out, or save what is for other purposes with a CheckpointSaver "
+        f"of its own that has latest_filename=None"
+    )
 
 
 def _first_levels(checkpoint: dict[str, Any]) -> list[str]:

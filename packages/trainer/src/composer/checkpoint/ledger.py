@@ -7,6 +7,7 @@ have written it.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.checkpoint.retention import Record, Retention
-from composer.utils.paths import matches_template
+from composer.utils.templates import matches_template
 
 __all__ = ["Ledger"]
 
@@ -145,18 +146,31 @@ class Ledger:
         """Empty a list that is another run's; the moments of what was ever saved stay known."""
         self.records, self._count = [], 0
 
-    def keep_what_is_there(self, has: Callable[[str], bool], filename: str) -> bool:
+    def keep_what_is_there(
+        self, has: Callable[[str], bool], filename: str, *, run_name: str | None = None
+    ) -> bool:
         """Drop what is gone, and names that this run could not have written.
+
+        The best stay on the list under any name in the folder: another template does not make the
+        model worse. Such a one is never deleted.
 
         Args:
             has: Says of a name whether there is such a file.
             filename: The template of this run's names.
+            run_name: The name of the run; by default any could be.
 
         Returns:
             Whether one of the best was dropped; a warning says so.
         """
         best = self.best
-        self.records = [r for r in self.records if _could_be(r.name, filename) and has(r.name)]
+        chosen = {r.name for r in best}
+        self.records = [
+            dataclasses.replace(r, own=own)
+            for r in self.records
+            if not _leaves(r.name)
+            and ((own := matches_template(r.name, filename, run_name=run_name)) or r.name in chosen)
+            and has(r.name)
+        ]
         left = {r.name for r in self.records}
         gone = [r.name for r in best if r.name not in left]
         if gone:
@@ -169,7 +183,6 @@ class Ledger:
         return bool(gone)
 
 
-def _could_be(name: str, filename: str) -> bool:
-    """Whether a stored name is one of this run's template, and not a path to somewhere else."""
-    leaves = Path(name).is_absolute() or ".." in Path(name).parts
-    return not leaves and matches_template(name, filename)
+def _leaves(name: str) -> bool:
+    """Whether a stored name is a path to somewhere else."""
+    return Path(name).is_absolute() or ".." in Path(name).parts

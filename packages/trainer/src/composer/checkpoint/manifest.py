@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from composer.checkpoint.layout import NewerFormatError
-from composer.utils.paths import atomic_write
+from composer.utils.paths import atomic_write, local_path
 
 __all__ = [
     "MANIFEST_ENDING",
@@ -32,7 +32,6 @@ __all__ = [
     "manifest_name",
     "parse_manifest",
     "read_manifest",
-    "verify",
     "write_manifest",
     "wrong_size",
 ]
@@ -48,15 +47,6 @@ _CHUNK_SIZE = 1 << 20
 
 
 _LARGEST = 16 << 20
-# What values of wrong kinds meet on their way.
-_SPOILT = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
 
 
 @dataclass(frozen=True)
@@ -188,8 +178,9 @@ def read_manifest(path: str | Path) -> Manifest | None:
         >>> read_manifest("/nowhere/a.pt") is None
         True
     """
+    file = local_path(path, "path")
     try:
-        beside = Path(manifest_name(str(Path(path).resolve())))
+        beside = Path(manifest_name(str(file.resolve())))
         if beside.stat().st_size > _LARGEST:
             raise ValueError(f"the manifest {beside} is damaged: it is larger than any manifest")
         text = beside.read_bytes()
@@ -216,10 +207,10 @@ def write_manifest(path: str | Path, manifest: Manifest) -> Path:
         >>> _ = path.write_bytes(b"abc")
         >>> digest = {"sha256": file_hash(path)}
         >>> _ = write_manifest(path, Manifest("a.pt", 3, digest, "2026-01-01T00:00:00+00:00", 1))
-        >>> read_manifest(path).size, verify(path)
-        (3, [])
+        >>> read_manifest(path).size
+        3
     """
-    beside = Path(manifest_name(str(Path(path).resolve())))
+    beside = Path(manifest_name(str(local_path(path, "path").resolve())))
     with atomic_write(beside) as file:
         file.write(json.dumps(dataclasses.asdict(manifest), indent=1).encode())
     return beside
@@ -294,36 +285,6 @@ def wrong_size(size: int, manifest: Manifest) -> str:
     if size == manifest.size:
         return ""
     return f"it has {size:,} bytes, and {manifest.size:,} according to its manifest"
-
-
-def verify(path: str | Path) -> list[str]:
-    """Compare a checkpoint with its manifest.
-
-    Args:
-        path: The checkpoint.
-
-    Returns:
-        What is wrong; an empty list if the file is exactly what was written.
-
-    Example:
-        >>> verify("/nowhere/a.pt")
-        ['there is no file /nowhere/a.pt']
-    """
-    real = Path(path).resolve()
-    if not real.is_file():
-        return [f"there is no file {path}"]
-    try:
-        manifest = read_manifest(real)
-        if manifest is None:
-            missing = (
-                f"there is no manifest {manifest_name(str(real))}: it was written by an older "
-                f"release, copied alone, or its writing did not come to its end"
-            )
-            return [missing]
-        check(real, manifest)
-    except (OSError, ValueError) as error:
-        return [str(error)]
-    return []
 
 
 class FollowingHash:

@@ -9,132 +9,38 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.checkpoint.manifest import MANIFEST_ENDING, Manifest, manifest_name
+from composer.checkpoint.place import Place
 from composer.checkpoint.save import link_latest, write_checkpoint
-from composer.checkpoint.search import POINTER_ENDING
+from composer.checkpoint.search import POINTER_ENDING, pointed_at
 from composer.utils.object_store.registry import maybe_create_object_store_from_uri
-from composer.utils.paths import (
-    create_symlink_file,
-    is_inside,
-    parse_uri,
+from composer.utils.paths import create_symlink_file, is_inside, parse_uri
+from composer.utils.templates import (
+    fixed_folder,
+    folders_of_template,
+    matches_template,
+    names_of_template,
 )
+from composer.utils.temporaries import name_of, writer_is_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from composer.utils.object_store.base import ObjectStore
 
-__all__ = ["LocalFolder", "Place", "RemoteFolder", "open_place"]
+__all__ = ["LocalFolder", "RemoteFolder", "open_place"]
 
 log = logging.getLogger(__name__)
 
+# After so long even a process of another machine is thought to be gone.
 _SECONDS_A_SAVE_MAY_TAKE = 24 * 3600
-
-
-class Place(ABC):
-    """Keeps checkpoints under names.
-
-    Example:
-        >>> issubclass(LocalFolder, Place)
-        True
-    """
-
-    @abstractmethod
-    def prepare(self, own: Callable[[str], bool]) -> None:
-        """Find out now whether it can be written to; remove what killed saves left.
-
-        Args:
-            own: Says of a name whether a run like this one could have written it.
-
-        Raises:
-            OSError: If it cannot.
-        """
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """List what is there.
-
-        Returns:
-            Names relative to this place.
-        """
-
-    @abstractmethod
-    def has(self, name: str) -> bool:
-        """Say whether there is a file of a name.
-
-        Args:
-            name: The name.
-
-        Returns:
-            True if there is, and it is no link.
-        """
-
-    @abstractmethod
-    def path(self, name: str) -> str:
-        """Return the path or URI of a name.
-
-        Args:
-            name: The name.
-
-        Returns:
-            What ``load_path`` takes.
-        """
-
-    @abstractmethod
-    def holds(self, path: str) -> bool:
-        """Say whether a path or URI lies here.
-
-        Args:
-            path: The path or URI.
-
-        Returns:
-            True if it does.
-        """
-
-    @abstractmethod
-    def put(
-        self, name: str, contents: dict[str, Any], facts: Manifest, then: Callable[[str], None]
-    ) -> None:
-        """Store a checkpoint: data, manifest, and a look whether both are there.
-
-        Args:
-            name: Its name.
-            contents: What it holds.
-            facts: What is known of it.
-            then: Called with the path of the complete file on this machine, while it is there.
-
-        Raises:
-            OSError: If it cannot be stored; what was there before is untouched.
-        """
-
-    @abstractmethod
-    def point(self, link: str, name: str | None) -> None:
-        """Let a link lead to a checkpoint.
-
-        Args:
-            link: Name of the link.
-            name: Name of the checkpoint; ``None`` removes the link.
-        """
-
-    @abstractmethod
-    def remove(self, name: str) -> None:
-        """Delete a checkpoint, its manifest first; one that is gone is no error.
-
-        Args:
-            name: Its name. In a store that cannot delete it stays, and that is said once.
-
-        Raises:
-            OSError: If it cannot be deleted.
-        """
-
-    def close(self) -> None:  # noqa: B027 - a folder holds nothing
-        """Give back what is held."""
+_SECONDS_A_LINK_MAY_TAKE = 3600
 
 
 class LocalFolder(Place):
@@ -152,12 +58,13 @@ class LocalFolder(Place):
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
-    def prepare(self, own: Callable[[str], bool]) -> None:
+    def prepare(self, templates: Iterable[str], run_name: str) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-            self._remove_leftovers(own)
+            for template in templates:
+                self._remove_leftovers(template, run_name)
         except OSError as error:
             raise type(error)(
                 error.errno,
@@ -165,18 +72,19 @@ class LocalFolder(Place):
                 f"({error.strerror}); choose a folder that can be written",
             ) from error
 
-    def _remove_leftovers(self, own: Callable[[str], bool]) -> None:
-        """Delete what a killed save left, once it is too old to be one that goes on."""
-        for path in self.folder.glob(".*.tmp"):
-            if not own(path.name[1:].rsplit(".", 2)[0].removesuffix(MANIFEST_ENDING)):
-                continue
-            # Another process may be at work in the folder; what cannot be deleted stays.
-            with contextlib.suppress(OSError):
-                if time.time() - path.lstat().st_mtime > _SECONDS_A_SAVE_MAY_TAKE:
-                    path.unlink()
+    def _remove_leftovers(self, template: str, run_name: str) -> None:
+        """Delete what a killed save left, once its process is gone or it is too old to go on."""
+        for folder in folders_of_template(self.folder, template, run_name=run_name):
+            for path in folder.glob(".*.tmp"):
+                name = name_of(path.name).removesuffix(MANIFEST_ENDING)
+                name = path.with_name(name).relative_to(self.folder).as_posix()
+                # Another process may be at work in the folder; what cannot be deleted stays.
+                with contextlib.suppress(OSError):
+                    if matches_template(name, template, run_name=run_name) and _is_left(path):
+                        path.unlink()
 
-    def names(self) -> list[str]:
-        return [p.name for p in self.folder.iterdir()] if self.folder.is_dir() else []
+    def names(self, template: str, run_name: str) -> list[str]:
+        return names_of_template(self.folder, template, run_name=run_name)
 
     def has(self, name: str) -> bool:
         path = self.folder / name
@@ -206,6 +114,16 @@ class LocalFolder(Place):
         elif (self.folder / link).is_symlink():
             (self.folder / link).unlink(missing_ok=True)
 
+    def target(self, link: str) -> str | None:
+        path = self.folder / link
+        if not path.is_symlink():
+            return None
+        # Where it says, and not where that leads in turn.
+        whole = os.path.normpath(path.parent / path.readlink())
+        if not Path(whole).is_relative_to(self.folder):
+            return None
+        return Path(whole).relative_to(self.folder).as_posix()
+
     def remove(self, name: str) -> None:
         (self.folder / manifest_name(name)).unlink(missing_ok=True)
         (self.folder / name).unlink(missing_ok=True)
@@ -223,8 +141,8 @@ class RemoteFolder(Place):
         >>> folder = tempfile.mkdtemp()
         >>> place = RemoteFolder(f"file://{folder}", LocalObjectStore())
         >>> place.put("a.pt", {"state": {}}, Manifest("", 0, {}, "", 1), lambda path: None)
-        >>> place.names()
-        ['a.pt', 'a.pt.manifest.json']
+        >>> place.names("{run_name}.pt", "a")
+        ['a.pt']
         >>> place.close()
     """
 
@@ -243,8 +161,11 @@ class RemoteFolder(Place):
     def _object(self, name: str) -> str:
         return self._prefix + name
 
-    def prepare(self, own: Callable[[str], bool]) -> None:
-        del own  # an upload that did not come to its end leaves nothing under its name
+    def prepare(self, templates: Iterable[str], run_name: str) -> None:
+        del (
+            templates,
+            run_name,
+        )  # an upload that did not come to its end leaves nothing under its name
         probe = self._object(".composer-write-test")
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -258,8 +179,10 @@ class RemoteFolder(Place):
                 f"address and the credentials"
             ) from error
 
-    def names(self) -> list[str]:
-        return [name.removeprefix(self._prefix) for name in self.store.list_objects(self._prefix)]
+    def names(self, template: str, run_name: str) -> list[str]:
+        fixed = self._object(fixed_folder(template, run_name=run_name))
+        found = (name.removeprefix(self._prefix) for name in self.store.list_objects(fixed))
+        return sorted(n for n in found if matches_template(n, template, run_name=run_name))
 
     def path(self, name: str) -> str:
         return f"{self.uri}/{name}"
@@ -309,6 +232,18 @@ class RemoteFolder(Place):
                 self.store.upload_object(self._object(pointer), file)
         self._pointed[link] = name
 
+    def target(self, link: str) -> str | None:
+        pointer = self._object(link + POINTER_ENDING)
+        # Asked for first, since most places have none, and a warning would be said of it.
+        try:
+            self.store.get_object_size(pointer)
+        except FileNotFoundError:
+            return None
+        found = pointed_at(self.store, pointer)
+        if found is None or not found.startswith(self._prefix):
+            return None
+        return found.removeprefix(self._prefix)
+
     def remove(self, name: str) -> None:
         self._delete(self._object(manifest_name(name)))
         self._delete(self._object(name))
@@ -331,6 +266,14 @@ class RemoteFolder(Place):
 
     def close(self) -> None:
         self.store.close()
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a temporary file or link is surely none of a save that goes on."""
+    if writer_is_gone(path.name):
+        return True
+    limit = _SECONDS_A_LINK_MAY_TAKE if path.is_symlink() else _SECONDS_A_SAVE_MAY_TAKE
+    return time.time() - path.lstat().st_mtime > limit
 
 
 def open_place(folder: str) -> Place:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.checkpoint.ledger import Ledger
 from composer.checkpoint.manifest import Manifest, manifest_name
-from composer.checkpoint.places import Place
+from composer.checkpoint.place import Place
 from composer.checkpoint.search import POINTER_ENDING
 from composer.utils.paths import create_symlink_file
 
@@ -37,6 +38,7 @@ class Publication:
         remote: Its name there, or ``None``.
         remote_latest: The name of the pointer there, or ``None``.
         overwrite: Whether files there may be replaced.
+        stale: A link that nobody moves any more, and the checkpoint that it leads to.
 
     Example:
         >>> import tempfile
@@ -50,7 +52,7 @@ class Publication:
         ...     place, ledger, before, "a.pt", facts, "latest.pt", None, Logger(None)
         ... )
         >>> publication.run({"format": 1, "state": {}})
-        >>> sorted(place.names())
+        >>> sorted(p.name for p in place.folder.iterdir())
         ['a.pt', 'a.pt.manifest.json', 'latest.pt']
     """
 
@@ -65,6 +67,7 @@ class Publication:
     remote: str | None = None
     remote_latest: str | None = None
     overwrite: bool = False
+    stale: tuple[str, str] | None = None
 
     def run(self, contents: dict[str, Any]) -> None:
         """Do all of it.
@@ -101,6 +104,8 @@ class Publication:
             best = self.ledger.best
             self.place.point(self.best, best[0].name if best else None)
         for name in self.ledger.drop_surplus(elsewhere=self.remote is not None):
+            if self.stale is not None and self.stale[1] == name:
+                self.place.point(self.stale[0], None)
             try:
                 self.place.remove(name)
             except Exception as error:
@@ -113,7 +118,7 @@ class Publication:
         upload(self.remote, path, overwrite=self.overwrite)
         upload(manifest_name(self.remote), manifest_name(path), overwrite=self.overwrite)
         if self.remote_latest is not None:
-            link = Path(path).with_name(f".{Path(path).name}{POINTER_ENDING}")
-            create_symlink_file(self.remote, link)
-            upload(self.remote_latest + POINTER_ENDING, link, overwrite=True)
-            link.unlink()
+            with tempfile.TemporaryDirectory(prefix="composer-link-") as folder:
+                link = Path(folder, f"latest{POINTER_ENDING}")
+                create_symlink_file(self.remote, link)
+                upload(self.remote_latest + POINTER_ENDING, link, overwrite=True)

@@ -23,6 +23,8 @@ class Record:
         index: The how-many-th it was, counted from 1 over all processes of the run.
         timestamp: The counters of the run.
         score: The metric at that moment, or ``None`` where there was none.
+        own: Whether it bears a name of this run's template. Others compete for the best, but are
+            neither counted nor deleted.
 
     Example:
         >>> Record("ep1.pt", 1).score is None
@@ -33,6 +35,7 @@ class Record:
     index: int
     timestamp: Mapping[str, Any] = field(default_factory=dict)
     score: float | None = None
+    own: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,13 +126,14 @@ class Retention:
         if self.keep_last < 0:
             return []
         count = self.keep_last if elsewhere else max(1, self.keep_last)
-        newest = records[max(0, len(records) - count) :] if count else ()
+        counted = [r for r in records if r.own]
+        newest = counted[max(0, len(counted) - count) :] if count else ()
         kept = {r.name for r in newest}
         if self.best_metric is not None:
             kept |= {r.name for r in self.best(records)}
         return [
             r
-            for r in records
+            for r in counted
             if r.name not in kept and not (self.keep_every and r.index % self.keep_every == 0)
         ]
 

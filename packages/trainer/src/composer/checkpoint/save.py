@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import logging
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
@@ -23,13 +23,22 @@ from composer.checkpoint.layout import (
     RNG,
     STATE,
     IgnoreKeys,
+    check_whole,
     remove_keys,
 )
 from composer.checkpoint.manifest import Manifest, manifest_name, write_manifest
 from composer.core.persistence import SAVED_FIELDS, collect
+from composer.distributed.flat import share_buffers
 from composer.utils import dist
-from composer.utils.paths import format_name_with_dist_and_time, sync_folder
+from composer.utils.paths import (
+    format_name_with_dist_and_time,
+    local_path,
+    location,
+    parse_uri,
+    sync_folder,
+)
 from composer.utils.reproducibility import get_rng_state
+from composer.utils.temporaries import temporary_beside
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -102,6 +111,7 @@ def checkpoint_contents(
 
     Raises:
         TypeError: If a part of the state is not plain.
+        ValueError: If what is left out is what makes a file a checkpoint.
 
     Example:
         >>> import torch
@@ -111,7 +121,7 @@ def checkpoint_contents(
         >>> sorted(checkpoint_contents(state, weights_only=True))
         ['format', 'metadata', 'state']
     """
-    fields = ["model"] if weights_only else list(SAVED_FIELDS)
+    fields = ["model", "integrations"] if weights_only else list(SAVED_FIELDS)
     contents: dict[str, Any] = {
         FORMAT: FORMAT_VERSION,
         STATE: _top_level_copy(collect(state, fields)),
@@ -120,6 +130,7 @@ def checkpoint_contents(
     if not weights_only:
         contents[RNG] = get_rng_state()
     remove_keys(contents, ignore_keys, "save_ignore_keys")
+    check_whole(contents, "save_ignore_keys")
     return contents
 
 
@@ -145,13 +156,16 @@ def collected(
         ...     sorted(contents)
         ['format', 'metadata', 'rng', 'state']
     """
+    if not weights_only:
+        # What is saved are rank zero's, and a run that continues starts from them on every rank.
+        share_buffers(state.model)
     with ExitStack() as stack:
         for algorithm in state.algorithms:
             stack.enter_context(algorithm.saving(state))
         yield checkpoint_contents(state, weights_only=weights_only, ignore_keys=ignore_keys)
 
 
-def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{rank}") -> str:
+def get_save_filename(state: State, filename: str | Path = "ep{epoch}-ba{batch}-rank{rank}") -> str:
     """Fill in a checkpoint's name.
 
     Args:
@@ -168,7 +182,8 @@ def get_save_filename(state: State, filename: str = "ep{epoch}-ba{batch}-rank{ra
         >>> get_save_filename(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()))
         'ep0-ba0-rank0'
     """
-    return format_name_with_dist_and_time(filename, state.run_name, state.timestamp)
+    template = location(filename, "filename")
+    return format_name_with_dist_and_time(template, state.run_name, state.timestamp)
 
 
 def describe(state: State, contents: dict[str, Any], *, weights_only: bool = False) -> Manifest:
@@ -268,7 +283,7 @@ def write_checkpoint(path: str | Path, contents: dict[str, Any], facts: Manifest
 
 def save_checkpoint(
     state: State,
-    filename: str = "ep{epoch}-ba{batch}-rank{rank}",
+    filename: str | Path = "ep{epoch}-ba{batch}-rank{rank}",
     *,
     weights_only: bool = False,
     ignore_keys: IgnoreKeys = None,
@@ -280,16 +295,19 @@ def save_checkpoint(
 
     Args:
         state: The state of the run.
-        filename: Path template; its folder is made if it is not there. Its ending chooses the
-            kind of file: ``.tar`` and its compressed forms, ``.pt.zst`` and the like, else bare.
+        filename: Template of a path or URI; the folder is made if it is not there. Its ending
+            chooses the kind of file: ``.tar`` and its compressed forms, ``.pt.zst`` and the like,
+            else bare.
         weights_only: Whether to keep the model only.
         ignore_keys: What to leave out.
 
     Returns:
-        The path, or ``None`` on ranks that do not write.
+        The path or URI, or ``None`` on ranks that do not write.
 
     Raises:
         OSError: If the file cannot be written; what was there before is untouched.
+        ValueError: If no store for the scheme of a URI is installed, or what is left out is what
+            makes a file a checkpoint.
 
     Example:
         >>> import tempfile, torch
@@ -307,7 +325,15 @@ def save_checkpoint(
         path = get_save_filename(state, filename)
         facts = describe(state, contents, weights_only=weights_only)
         # Inside the contexts, since what was collected are the live tensors.
-        write_checkpoint(path, contents, facts)
+        if parse_uri(path)[0] in ("", "file"):
+            path = parse_uri(path)[2]
+            write_checkpoint(path, contents, facts)
+        else:
+            from composer.checkpoint.places import open_place  # which is built on this module
+
+            folder, _, name = path.rpartition("/")
+            with contextlib.closing(open_place(folder)) as place:
+                place.put(name, contents, facts, lambda path: None)
         return path
 
 
@@ -329,15 +355,14 @@ def link_latest(path: str | Path, link: str | Path) -> None:
         >>> os.readlink(folder / "latest.pt")
         'ep1.pt'
     """
-    path, link = Path(path), Path(link)
+    path, link = local_path(path, "path"), local_path(link, "link")
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.exists() and not link.is_symlink():
         raise FileExistsError(
             f"{link} is a file and not a link to a checkpoint; move it away, or give the link "
             f"(`save_latest_filename`) another name"
         )
-    temporary = link.with_name(f".{link.name}.{uuid.uuid4().hex[:12]}.tmp")
-    temporary.unlink(missing_ok=True)
+    temporary = temporary_beside(link)
     temporary.symlink_to(os.path.relpath(path, link.parent))
     temporary.replace(link)
     sync_folder(link.parent)

@@ -24,7 +24,7 @@ from composer.checkpoint.manifest import (
     read_manifest,
     wrong_size,
 )
-from composer.utils.paths import matches_template
+from composer.utils.templates import matches_template, names_of_template
 from composer.utils.transfer import follow_links
 
 if TYPE_CHECKING:
@@ -59,18 +59,13 @@ class OwnFiles:
 
     Example:
         >>> own = OwnFiles("{run_name}-ep{epoch}.pt", "a")
-        >>> own.matches("a-ep1.pt"), own.matches("b-ep1.pt"), own.depth
-        (True, False, 0)
+        >>> own.matches("a-ep1.pt"), own.matches("b-ep1.pt")
+        (True, False)
     """
 
     template: str
     run_name: str
     refused: list[str] = field(default_factory=list, compare=False)
-
-    @property
-    def depth(self) -> int:
-        """How many folders deep the files lie."""
-        return self.template.count("/")
 
     def matches(self, name: str) -> bool:
         """Say whether a file could be one, by its name.
@@ -81,8 +76,7 @@ class OwnFiles:
         Returns:
             Whether it could.
         """
-        mine = self.template.replace("{run_name}", self.run_name.replace("{", "{{"))
-        return matches_template(name, mine)
+        return matches_template(name, self.template, run_name=self.run_name)
 
     def written_by_another(self, candidate: Candidate) -> bool:
         """Say whether another run wrote a file, and log it.
@@ -207,10 +201,10 @@ def local_candidates(
             pointed = str(target)
             found[pointed] = _local(target)
     if folder.is_dir():
-        where = pattern if own is None else "*/" * own.depth + "*"
-        for path in folder.glob(where):
-            if own is not None and not own.matches(path.relative_to(folder).as_posix()):
-                continue
+        names = None
+        if own is not None:
+            names = names_of_template(folder, own.template, run_name=own.run_name)
+        for path in folder.glob(pattern) if names is None else map(folder.joinpath, names):
             aside = path.name.startswith(".") or path.name.endswith(MANIFEST_ENDING)
             if aside or path.is_symlink() or not path.is_file():
                 continue

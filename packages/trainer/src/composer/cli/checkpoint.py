@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -136,7 +137,13 @@ class CheckpointCommand:
 
         action = {"list": _list, "verify": _verify, "show": _show, "export": _export}[args.action]
         try:
-            with open_source(args.where) as source:
+            # What cannot even be looked at: no such place, no such scheme, a kit that is missing.
+            opened = open_source(args.where)
+        except (OSError, ValueError, ImportError) as error:
+            print(f"composer checkpoint {args.action}: {error}", file=sys.stderr)
+            return 2
+        try:
+            with opened as source:
                 return action(source, args)
         except (FileNotFoundError, FileExistsError, ImportError) as error:
             print(f"composer checkpoint {args.action}: {error}", file=sys.stderr)
@@ -146,6 +153,19 @@ class CheckpointCommand:
             return 1
 
 
+def _print_json(value: Any) -> None:
+    print(json.dumps(_as_json(value), indent=2, allow_nan=False))
+
+
+def _as_json(value: Any) -> Any:
+    """The same without what JSON cannot say: numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 # ---- list -------------------------------------------------------------------------------------
 
 
@@ -153,7 +173,7 @@ def _list(source: Source, args: argparse.Namespace) -> int:
     items, links = source.items(), source.links()
     records = [_record(item, links) for item in items]
     if args.json:
-        print(json.dumps(records, indent=2))
+        _print_json(records)
         return 0
     if not items:
         print(f"no checkpoints in {source.shown}")
@@ -214,8 +234,10 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
 def _verify(source: Source, args: argparse.Namespace) -> int:
     items = source.items()
     if not items:
-        print(f"no checkpoints in {source.shown}")
-        return 0
+        # To have verified nothing is no success: the path may be wrong, or all files gone.
+        if args.json:
+            _print_json([])
+        raise FileNotFoundError(f"there is no checkpoint in {source.shown}")
     progress = _Progress(sum(item.size or 0 for item in items), wanted=not args.json)
     results = []
     for item in items:
@@ -229,7 +251,7 @@ def _verify(source: Source, args: argparse.Namespace) -> int:
             print(f"{item.name}  {state}")
     bad = sum(not result["ok"] for result in results)
     if args.json:
-        print(json.dumps(results, indent=2))
+        _print_json(results)
     elif bad:
         print(f"{bad} of {len(results)} {'is' if bad == 1 else 'are'} bad")
     return 1 if bad else 0
@@ -307,7 +329,7 @@ def _show(source: Source, args: argparse.Namespace) -> int:
         facts = facts_of(read_checkpoint(path))
     if args.json:
         head = {"name": item.name, "size": item.size, "state": item.state}
-        print(json.dumps({**head, **facts}, indent=2))
+        _print_json({**head, **facts})
     else:
         print(f"{item.name}, {megabytes(item.size)}, {item.state}")
         print("\n".join(describe(facts)))
@@ -316,8 +338,8 @@ def _show(source: Source, args: argparse.Namespace) -> int:
 
 def _export(source: Source, args: argparse.Namespace) -> int:
     from composer.checkpoint import read_checkpoint
-    from composer.cli.checkpoint_export import export_safetensors
     from composer.cli.checkpoint_facts import facts_of, megabytes
+    from composer.models.export.weights import export_safetensors
 
     target = Path(args.to)
     if target.suffix != ".safetensors":

@@ -11,13 +11,14 @@ import torch
 
 from composer.checkpoint.compat import (
     REPORT,
-    Report,
+    LoadReport,
     from_reference,
     is_from_reference,
     load_harmless,
 )
 from composer.checkpoint.layout import FORMAT, METADATA, RNG, STATE
-from composer.cli.checkpoint_export import tied_names
+from composer.checkpoint.structure import check_structure
+from composer.models.export.weights import tied_names
 
 __all__ = ["counters", "describe", "facts_of", "megabytes"]
 
@@ -70,6 +71,7 @@ def counters(path: str | Path) -> Mapping[str, Any]:
         contents = load_harmless(path)
         if is_from_reference(contents):
             contents, _ = from_reference(contents)
+        check_structure(contents, Path(path).name)
         return contents[STATE].get("timestamp") or {}
     except Exception as error:  # a damaged file can fail anywhere in pickle or torch
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -127,8 +129,10 @@ def facts_of(contents: Mapping[str, Any]) -> dict[str, Any]:
     version = metadata.pop("composer_version", None)
     facts: dict[str, Any] = {
         "kind": "full" if "timestamp" in state else "weights only",
-        "written_by": report.source if isinstance(report, Report) else f"composer {version or '?'}",
-        "format": None if isinstance(report, Report) else contents.get(FORMAT),
+        "written_by": report.source
+        if isinstance(report, LoadReport)
+        else f"composer {version or '?'}",
+        "format": None if isinstance(report, LoadReport) else contents.get(FORMAT),
         "run_name": state.get("run_name"),
         "seed": state.get("rank_zero_seed"),
         "timestamp": _plain(state.get("timestamp") or {}),
@@ -151,7 +155,7 @@ def facts_of(contents: Mapping[str, Any]) -> dict[str, Any]:
         "tensors": tensors,
         "no_tensors": [n for n, value in model.items() if not isinstance(value, torch.Tensor)],
     }
-    if isinstance(report, Report):
+    if isinstance(report, LoadReport):
         facts["conversion"] = {
             "restored": list(report.restored.values()),
             "not_restored": report.not_restored,

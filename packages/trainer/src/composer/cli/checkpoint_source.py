@@ -33,6 +33,7 @@ from composer.checkpoint.search import (
 )
 from composer.utils.object_store import maybe_create_object_store_from_uri
 from composer.utils.paths import is_uri, parse_uri
+from composer.utils.transfer import follow_links
 
 if TYPE_CHECKING:
     from composer.utils.object_store import ObjectStore
@@ -232,6 +233,8 @@ class LocalSource(Source):
             except ValueError as error:
                 problem = str(error)
             stat = path.stat() if path.is_file() else None
+            if stat is None and _of_something_else(name, manifest):
+                continue
             counters: Mapping[str, Any] = {}
             if stat is not None and manifest is None and not problem:
                 try:
@@ -296,13 +299,13 @@ class RemoteSource(Source):
     def __init__(self, uri: str, store: ObjectStore) -> None:
         self.shown = uri
         self.store = store
-        prefix = parse_uri(uri)[2].strip("/")
-        names = store.list_objects(prefix)
+        prefix, names = _follow(store, parse_uri(uri)[2].strip("/"))
         self.only: str | None = None
-        if prefix in names and not uri.endswith("/"):
+        beside = manifest_name(prefix)
+        if not uri.endswith("/") and (prefix in names or beside in names):
             self.prefix, _, self.only = prefix.rpartition("/")
             self.prefix += "/" if self.prefix else ""
-            names = [n for n in (prefix, manifest_name(prefix)) if n in names]
+            names = [n for n in (prefix, beside) if n in names]
         else:
             self.prefix = f"{prefix}/" if prefix else ""
         size = len(self.prefix)
@@ -331,6 +334,8 @@ class RemoteSource(Source):
                 except ValueError as error:
                     problem = str(error)
             size = self.store.get_object_size(self.prefix + name) if name in self._names else None
+            if size is None and _of_something_else(name, manifest):
+                continue
             found.append(Item(name, size, manifest, problem or _incomplete(size, manifest)))
         return sorted(found, key=lambda item: item.order)
 
@@ -398,6 +403,33 @@ def _checkpoints(names: Iterable[str]) -> set[str]:
     return found
 
 
+def _of_something_else(name: str, manifest: Manifest | None) -> bool:
+    """Whether a manifest without a file is none of ours: others call their files so too."""
+    return manifest is None and not _KINDS.search(name)
+
+
+def _follow(store: ObjectStore, prefix: str) -> tuple[str, list[str]]:
+    """Go where a link leads: a text file, which may be named without its ending.
+
+    Returns:
+        The name of a folder or object, and the names that begin with it.
+    """
+    names = store.list_objects(prefix)
+    pointer = prefix.removesuffix(POINTER_ENDING) + POINTER_ENDING
+    if pointer not in names or prefix.removesuffix(POINTER_ENDING) in names:
+        return prefix, names
+    target = pointed_at(store, pointer)
+    if target is None:
+        raise FileNotFoundError(f"{store.get_uri(pointer)} is a link that leads to no checkpoint")
+    found = store.list_objects(target)
+    if target not in found:
+        raise FileNotFoundError(
+            f"there is no checkpoint at {store.get_uri(pointer)} (a link to {target}, which is "
+            f"gone)"
+        )
+    return target, found
+
+
 def _incomplete(size: int | None, manifest: Manifest | None) -> str:
     if size is None:
         return "there is a manifest, but the file is gone"
@@ -408,7 +440,8 @@ def open_source(where: str) -> Source:
     """Find out what a path or URI is.
 
     Args:
-        where: A file, a folder, or a URI of either.
+        where: A file, a folder, or a URI of either. A manifest stands for its checkpoint, and a
+            link for where it leads.
 
     Returns:
         The source.
@@ -421,8 +454,11 @@ def open_source(where: str) -> Source:
         >>> open_source(tempfile.mkdtemp()).items()
         []
     """
-    if where.startswith("file://"):  # this machine, where links are links
-        where = where.removeprefix("file://")
+    scheme, _, inner = parse_uri(where)
+    if scheme == "file":  # this machine, where links are links
+        where = inner
+    # What belongs to a checkpoint stands for it.
+    where = where.removesuffix(MANIFEST_ENDING)
     if is_uri(where):
         store = maybe_create_object_store_from_uri(where)
         assert store is not None
@@ -431,10 +467,10 @@ def open_source(where: str) -> Source:
             source.close()
             raise FileNotFoundError(f"there is no checkpoint at {where}")
         return source
-    path = Path(where)
+    path = Path(follow_links(where))
     if path.is_dir():
         return LocalSource(path, None)
-    if not path.exists():
+    if not path.exists() and not Path(manifest_name(str(path))).is_file():
         target = f" (a link to {path.readlink()}, which is gone)" if path.is_symlink() else ""
         raise FileNotFoundError(f"there is no file or folder {where}{target}")
     real = path.resolve() if path.is_symlink() else path

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from composer.distributed.flat import exchange_flat
 from composer.utils import dist
 from composer.utils.string_enum import StringEnum
 from composer.utils.suggestions import did_you_mean
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from composer.core.state import State
 
 __all__ = ["DDPSyncStrategy", "GradientSync", "ddp_sync_context", "ensure_sync_strategy"]
-
-
-_BUCKET_SIZE = 1 << 23
 
 
 class DDPSyncStrategy(StringEnum):
@@ -129,6 +126,26 @@ class GradientSync:
         held: AbstractContextManager[None] = self._module.no_sync()
         return held
 
+    @staticmethod
+    def explain(error: RuntimeError) -> None:
+        """Add to torch's advice about unused parameters what to do about them here.
+
+        Args:
+            error: What the forward or backward pass met; another error stays as it is.
+
+        Example:
+            >>> error = RuntimeError("Expected to have finished reduction; find_unused_parameters")
+            >>> GradientSync.explain(error)
+            >>> "ddp_sync_strategy='forced_sync'" in error.__notes__[0]
+            True
+        """
+        if "find_unused_parameters" in str(error):
+            error.add_note(
+                "with this trainer: some parameters had no part in the loss of a batch on a rank. "
+                "Pass ddp_sync_strategy='forced_sync', which averages after each batch what has a "
+                "gradient on any rank, or, in an algorithm, set find_unused_parameters = True"
+            )
+
     def finish(self, parameters: list[torch.nn.Parameter]) -> None:
         """Average by hand what the wrapper did not.
 
@@ -150,29 +167,12 @@ class GradientSync:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 gradients.append(parameter.grad)
-        for bucket in _buckets(gradients):
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            dist.all_reduce(flat)
-            flat /= dist.get_world_size()
-            pieces = flat.split([gradient.numel() for gradient in bucket])
-            for gradient, piece in zip(bucket, pieces, strict=True):
-                gradient.copy_(piece.view_as(gradient))
+        exchange_flat(gradients, _average)
 
 
-def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Group gradients of one type and place, so that few exchanges do and little is copied."""
-    bucket: list[torch.Tensor] = []
-    room = 0
-    for gradient in gradients:
-        alike = bucket and (bucket[0].dtype, bucket[0].device) == (gradient.dtype, gradient.device)
-        if not alike or gradient.numel() > room:
-            if bucket:
-                yield bucket
-            bucket, room = [], _BUCKET_SIZE
-        bucket.append(gradient)
-        room -= gradient.numel()
-    if bucket:
-        yield bucket
+def _average(flat: torch.Tensor) -> None:
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
 
 
 def ddp_sync_context(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from composer.trainer.nonfinite import NonFiniteAction
 from composer.trainer.step import BatchStep
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def split_optimizers(given: Sequence[Any]) -> tuple[list[Any], list[OptimizerSte
     return [step.optimizer for step in steps], steps
 
 
-def check_turns(steps: Sequence[OptimizerStep], policy: str | None) -> None:
+def check_turns(steps: Sequence[OptimizerStep], policy: NonFiniteAction | None) -> None:
     """Refuse what a batch of several updates cannot undo.
 
     Args:
@@ -125,13 +126,13 @@ def check_turns(steps: Sequence[OptimizerStep], policy: str | None) -> None:
         ValueError: If a batch is to be passed over, some of whose turns have updated already.
 
     Example:
-        >>> check_turns([], "skip")
+        >>> check_turns([], NonFiniteAction.SKIP)
     """
-    if steps and policy in ("skip", "rewind"):
+    if steps and policy in (NonFiniteAction.SKIP, NonFiniteAction.REWIND):
         raise ValueError(
-            f"on_nonfinite_loss={policy!r} passes over a whole batch, and where optimizers take "
-            f"turns the first has stepped when the second finds a loss that is not finite; use "
-            f"on_nonfinite_loss='stop'"
+            f"on_nonfinite_loss={policy.value!r} passes over a whole batch, and where optimizers "
+            f"take turns the first has stepped when the second finds a loss that is not finite; "
+            f"use on_nonfinite_loss='stop'"
         )
 
 
@@ -142,6 +143,26 @@ class AlternatingStep:
         state: The state of the run.
         steps: Whose turn it is, in this order.
         make: Makes the training step of one of them.
+
+    Example:
+        >>> from composer.core.engine import Engine
+        >>> from composer.core.logger import Logger
+        >>> from composer.core.data_spec import DataSpec
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> from composer.models import ComposerClassifier
+        >>> from composer.trainer.step import TrainStep
+        >>> model = ComposerClassifier(torch.nn.Linear(2, 3), num_classes=3)
+        >>> body = OptimizerStep(torch.optim.SGD([model.module.weight], lr=0.1), name="body")
+        >>> head = OptimizerStep(torch.optim.SGD([model.module.bias], lr=0.1), name="head")
+        >>> optimizers = [body.optimizer, head.optimizer]
+        >>> state = State(model, 0, "r", DeviceCPU(), optimizers=optimizers)
+        >>> engine = Engine(state, Logger(state))
+        >>> def make(turn):
+        ...     return TrainStep(state, engine, DataSpec([]), optimizers=[turn.optimizer])
+        >>> state.batch = (torch.ones(4, 2), torch.zeros(4, dtype=torch.long))
+        >>> sorted(AlternatingStep(state, [body, head], make).run(4))
+        ['body/total', 'head/total', 'total']
     """
 
     def __init__(
@@ -170,17 +191,17 @@ class AlternatingStep:
         batch = int(state.timestamp.batch)
         losses: dict[str, torch.Tensor] = {}
         totals: list[torch.Tensor] = []
-        applied = []
+        applied, skipped = [], []
         for step, turn in self._turns:
             due = batch % step.every == 0
             if due:
                 with self._others_stand_still(step):
                     found = turn.run(num_samples)
-                due = state.step_applied
                 losses.update({f"{step.name}/{name}": value for name, value in found.items()})
                 totals.append(found["total"])
-            applied.append(due)
-        state.optimizers_applied = applied
+            applied.append(due and state.step_applied)
+            skipped.append(due and not state.step_applied)
+        state.optimizers_applied, state.optimizers_skipped = applied, skipped
         state.step_applied = any(applied) or not totals
         if totals:
             losses["total"] = torch.stack(totals).sum()

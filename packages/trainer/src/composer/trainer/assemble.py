@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,14 +21,22 @@ from composer.core.callback import Callback
 from composer.core.data_spec import DataSpec, ensure_data_spec
 from composer.core.evaluator import Evaluator, ensure_evaluator, evaluation_interval
 from composer.core.logger import LoggerDestination
-from composer.core.precision import Precision
+from composer.core.precision import Precision, ensure_precision, validate_precision
 from composer.core.scaler import ClosureGradScaler
 from composer.core.time import Time
 from composer.trainer.metrics import fresh_metrics
-from composer.trainer.options import Interval, SaveOptions, check_subset
+from composer.trainer.options import (
+    Interval,
+    SaveOptions,
+    check_auto_microbatching,
+    check_microbatch_size,
+    check_subset,
+    warn_large_microbatch,
+)
 from composer.utils import dist
 from composer.utils.iteration import ensure_tuple
 from composer.utils.modules import unwrapped_model
+from composer.utils.paths import format_name_with_dist, parse_uri
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -39,9 +51,13 @@ __all__ = [
     "destinations",
     "evaluators",
     "make_scaler",
+    "run_facts",
     "saver",
     "say_slow_precision",
+    "set_microbatch_size",
+    "set_precision",
     "set_train_data",
+    "without_empty_folder",
 ]
 
 log = logging.getLogger(__name__)
@@ -125,6 +141,85 @@ def default_optimizer(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
     from composer.optim.decoupled_weight_decay import DecoupledSGDW
 
     return [DecoupledSGDW(parameters, lr=0.1)]
+
+
+def run_facts(state: State) -> dict[str, Any]:
+    """Return what a run is about, for the loggers.
+
+    Args:
+        state: The state of the run.
+
+    Returns:
+        Name to version, number or truth.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> run_facts(State(torch.nn.Linear(1, 1), 7, "r", DeviceCPU()))["rank_zero_seed"]
+        7
+    """
+    facts: dict[str, Any] = {
+        "composer_version": metadata.version("composer-core"),
+        "num_nodes": dist.get_world_size() // dist.get_local_world_size(),
+        f"num_{state.device.name}s_per_node": dist.get_local_world_size(),
+        "rank_zero_seed": state.rank_zero_seed,
+    }
+    for algorithm in state.algorithms:
+        facts[f"enabled_algorithms/{type(algorithm).__name__}"] = True
+    return facts
+
+
+def set_precision(state: State, precision: str | Precision) -> None:
+    """Let a run compute in a precision, with the scaler that it needs.
+
+    Args:
+        state: The state of the run.
+        precision: The precision. The one that the run has already changes nothing, so that the
+            loss scale found so far is kept.
+
+    Raises:
+        ValueError: If it is unknown, or the device does not have it.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> set_precision(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()), "fp32")
+    """
+    precision = ensure_precision(precision)
+    if precision is state.precision:
+        return
+    validate_precision(precision, state.device)
+    say_slow_precision(precision, state.device)
+    state.precision = precision
+    state.scaler = make_scaler(precision, state.device)
+
+
+@contextmanager
+def without_empty_folder(folder: str | None, run_name: str) -> Iterator[None]:
+    """If a block fails, take away the folder of the run that it made and put nothing into.
+
+    Args:
+        folder: Where checkpoints are saved, as a template; ``None`` for nowhere.
+        run_name: The name of the run.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with without_empty_folder(None, "r"):
+        ...     pass
+    """
+    made: list[Path] = []
+    if folder is not None and parse_uri(folder)[0] in ("", "file"):
+        path = Path(parse_uri(format_name_with_dist(folder, run_name))[2]).absolute()
+        made = [p for p in (path, *path.parents) if not p.exists()]
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # one that is not there, or that holds something
+            for path in made:
+                path.rmdir()
+        raise
 
 
 def make_scaler(precision: Precision, device: Device) -> ClosureGradScaler | None:
@@ -388,6 +483,34 @@ def set_train_data(
             "`drop_last` does not drop all of it"
         )
     return spec
+
+
+def set_microbatch_size(state: State, size: int | float | str | None, loader: Any) -> None:
+    """Let batches be computed in parts of a size.
+
+    Args:
+        state: The state of the run.
+        size: What the user gave.
+        loader: The training data, whose batch size is the default.
+
+    Raises:
+        ValueError: If the size is no positive whole number, or a batch cannot be begun again.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+        >>> set_microbatch_size(state, None, DataLoader([1, 2, 3, 4], batch_size=2))
+        >>> state.device_train_microbatch_size
+        2
+    """
+    batch_size = getattr(loader, "batch_size", None)
+    warn_large_microbatch(size, batch_size)
+    state.device_train_microbatch_size = check_microbatch_size(
+        size, batch_size, "device_train_microbatch_size"
+    )
+    state.auto_microbatching = size == "auto"
+    check_auto_microbatching(state)
 
 
 def agree_on_length(state: State) -> None:

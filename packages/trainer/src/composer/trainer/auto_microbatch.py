@@ -21,7 +21,7 @@ from composer.utils.oom import is_out_of_memory
 from composer.utils.reproducibility import get_local_rng_state, load_local_rng_state
 
 if TYPE_CHECKING:
-    from composer.core.state import State
+    from composer.core.state import MicrobatchFindings, State
     from composer.trainer.step import BatchStep
 
 __all__ = [
@@ -153,7 +153,7 @@ class MicrobatchSearch:
         self.fails = self.size
         self.size = self.fits if self.settled else max(1, (self.fits + self.fails) // 2)
 
-    def state_dict(self) -> dict[str, int | None]:
+    def state_dict(self) -> MicrobatchFindings:
         """Return what was found out.
 
         Returns:
@@ -161,14 +161,14 @@ class MicrobatchSearch:
         """
         return {"size": self.size, "fits": self.fits, "fails": self.fails}
 
-    def load_state_dict(self, state: dict[str, int | None]) -> None:
+    def load_state_dict(self, state: MicrobatchFindings) -> None:
         """Go on with what was found out before.
 
         Args:
             state: What :meth:`state_dict` returned.
         """
-        self.size = int(state["size"] or 1)
-        self.fits = int(state["fits"] or 0)
+        self.size = state["size"]
+        self.fits = state["fits"]
         self.fails = state["fails"]
 
 
@@ -201,6 +201,20 @@ class AutoMicrobatchStep:
         state: The state of the run; what an earlier process found out is taken from it.
         step: Trains on one batch with microbatches of the state's size, and raises
             ``OutOfMemoryAgreed``.
+
+    Example:
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> class RoomForThree:
+        ...     def run(self, num_samples):
+        ...         if state.device_train_microbatch_size > 3:
+        ...             raise OutOfMemoryAgreed(MemoryError())
+        ...         return {}
+        >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+        >>> AutoMicrobatchStep(state, RoomForThree()).run(8)
+        {}
+        >>> state.device_train_microbatch_size, state.microbatch_search
+        (2, {'size': 3, 'fits': 2, 'fails': 4})
     """
 
     def __init__(self, state: State, step: BatchStep) -> None:

@@ -12,20 +12,24 @@ the items, in worker processes too; anything else is replayed, which is said.
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from composer.core.data_spec import DataSpec
 from composer.core.serializable import Serializable
-from composer.trainer.seeking import EndOfLoaderError, SeekableLoader, takes_indices
-from composer.trainer.streams import OwnStreams, derived_seed, host_streams, own_streams
+from composer.trainer.epoch_iterator import (
+    CountedBatches,
+    EpochIterator,
+    is_reiterable,
+    seed_of_first_batch,
+)
+from composer.trainer.loader_facts import LoaderFacts
+from composer.trainer.seeking import EndOfLoaderError, SeekableLoader
+from composer.trainer.streams import derived_seed, host_streams
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -33,21 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["EpochIterator", "TrainData", "derived_seed", "host_streams", "is_reiterable"]
 
 log = logging.getLogger(__name__)
-
-
-def _is_stateful(thing: Any) -> bool:
-    return callable(getattr(thing, "state_dict", None)) and callable(
-        getattr(thing, "load_state_dict", None)
-    )
-
-
-def _takes_position(dataset: Any) -> bool:
-    """Whether a dataset's ``state_dict`` asks for the number of samples, as streaming ones do."""
-    try:
-        parameters = inspect.signature(dataset.state_dict).parameters
-    except (TypeError, ValueError):
-        return False
-    return {"num_samples", "from_beginning"} <= set(parameters)
 
 
 class TrainData(Serializable):
@@ -68,87 +57,47 @@ class TrainData(Serializable):
     """
 
     spec: DataSpec
+    loader: Iterable[Any]
+    # What the loader can do, and its twin that can be entered anywhere
+    _facts: LoaderFacts
+    _seekable: SeekableLoader | None
+    # The epoch at hand: what made its order, and its batches that were drawn from other data,
+    # before this was given to `fit`
+    _epoch: int | None
+    _epoch_start: dict[str, Any]
+    _offset: int
+    _finished: bool
+    # A place to come back to: from a checkpoint, or where a call of `fit` ended
+    _pending: dict[str, Any] | None
+    _left: EpochIterator | None
+    _left_at: tuple[int, int]
+    # The newest state of the loader's own that was taken in this epoch, after how many batches
+    _counted: CountedBatches | None
+    _known: tuple[int, Any]
 
     def __init__(self, spec: DataSpec, state: State, *, strict: bool = False) -> None:
         self.spec = spec
         self.loader = spec.dataloader
+        self._facts = facts = LoaderFacts(self.loader)
+        self._seekable = None
+        if facts.has_indices and not facts.hidden:
+            self._seekable = SeekableLoader(self.loader, seeded=True)  # type: ignore[arg-type]
         self._state = state
         self._strict = strict
-        self._epoch: int | None = None
-        self._epoch_start: dict[str, Any] = {}
-        # Batches of the epoch that were drawn from other data, before this was given to `fit`.
+        self._epoch = None
+        self._epoch_start = {}
         self._offset = 0
-        self._pending: dict[str, Any] | None = None
-        self._left: EpochIterator | None = None
+        self._pending = None
+        self._left = None
         self._left_at = (0, 0)
         self._finished = True
-        self._find_out_what_the_loader_can()
-        self._counted: _Counted | None = None
-        # The newest state of `_own` that was taken in this epoch, and after how many batches.
-        self._known: tuple[int, Any] = (0, None)
-
-    def _find_out_what_the_loader_can(self) -> None:
-        loader = self.loader
-        dataset: Any = getattr(loader, "dataset", None)
-        self._dataset = dataset
-        self._workers = int(getattr(loader, "num_workers", 0) or 0)
-        self._has_indices = takes_indices(loader)
-        collate = getattr(loader, "collate_fn", None)
-        streams = {} if dataset is None else own_streams(dataset, collate)
-        # A dataset inside worker processes moves there, not here: its state here would be stale.
-        self._streams = OwnStreams(streams) if streams and not self._workers else None
-        own: Any = None
-        name = "dataset"
-        self._streaming = False
-        if _is_stateful(loader):
-            own, name = loader, "loader"
-        elif dataset is not None and _is_stateful(dataset) and _takes_position(dataset):
-            self._streaming = True
-        elif not self._workers and isinstance(loader, DataLoader):
-            own = dataset if _is_stateful(dataset) else self._streams if self._has_indices else None
-        # What says its own place, under which name, and whether iteration then goes on from there.
-        self._own, self._own_name = own, name
-        self._continues = self._streaming or (own is not None and not self._has_indices)
-        # What else but global streams could decide on the items that worker processes make.
-        self._hidden = ""
-        if self._workers and self._has_indices:
-            if getattr(loader, "worker_init_fn", None) is not None:
-                self._hidden = "whose worker_init_fn may set up random streams of their own"
-            elif streams:
-                self._hidden = f"with a random generator in the data set ({next(iter(streams))})"
-        self._seekable: SeekableLoader | None = None
-        if self._has_indices and not self._hidden:
-            self._seekable = SeekableLoader(loader, seeded=True)  # type: ignore[arg-type]
+        self._counted = None
+        self._known = (0, None)
 
     # ---- saving -------------------------------------------------------------------------------
 
-    def _sources(self) -> dict[str, Any]:
-        """Things whose state at an epoch's start decides its order: generators and samplers."""
-        found: dict[str, Any] = {}
-        loader = self.loader
-        batch_sampler = getattr(loader, "batch_sampler", None)
-        sampler = getattr(batch_sampler, "sampler", None) or getattr(loader, "sampler", None)
-        for name, thing in (
-            ("loader", loader),
-            ("batch_sampler", batch_sampler),
-            ("sampler", sampler),
-        ):
-            generator = getattr(thing, "generator", None)
-            if isinstance(generator, torch.Generator):
-                found[f"{name}.generator"] = generator
-        for name, thing in (("batch_sampler", batch_sampler), ("sampler", sampler)):
-            # The order of a distributed sampler is that of its epoch. What state one has is its
-            # place, which at an epoch's start is the end of the epoch before.
-            if _is_stateful(thing) and not isinstance(thing, DistributedSampler):
-                found[name] = thing
-        if self._streams is not None:
-            found["generators in the dataset"] = self._streams
-        if self._own is not None and self._own is not self._streams:
-            found[f"the {self._own_name} itself"] = self._own
-        return found
-
     def _snapshot(self, epoch: int) -> dict[str, Any]:
-        sources = self._sources()
+        sources = self._facts.sources()
         if not sources:
             return {}
         # Asked for its state, a loader may make its iterator, which draws random numbers.
@@ -161,7 +110,7 @@ class TrainData(Serializable):
             }
 
     def _put_back(self, snapshot: dict[str, Any]) -> None:
-        sources = self._sources()
+        sources = self._facts.sources()
         for name, saved in snapshot.items():
             source = sources.get(name)
             if isinstance(source, torch.Generator):
@@ -179,36 +128,44 @@ class TrainData(Serializable):
         Returns:
             Plain types, if the loader's are.
         """
-        timestamp = self._state.timestamp
+        facts, timestamp = self._facts, self._state.timestamp
         epoch, done = int(timestamp.epoch), int(timestamp.batch_in_epoch)
         if not done:
             if self._broke_off(epoch):
                 return {"epoch_start": self._epoch_start, "offset": 0}
             saved: dict[str, Any] = {"epoch_start": self._snapshot(epoch), "offset": 0}
-            own = saved["epoch_start"].get(f"the {self._own_name} itself")
+            own = None
+            if facts.own is not facts.streams:
+                own = saved["epoch_start"].get(facts.own_source)
             at = 0
         else:
             saved = {"epoch_start": self._epoch_start, "offset": self._offset}
             at, own = self._own_state(done - self._offset)
-        if self._streaming:
+            if facts.num_items is not None:
+                saved["num_items"] = facts.num_items
+        if facts.streaming:
             own, at = self._streaming_state(), done - self._offset
         if own is not None:
-            saved[self._own_name] = own
+            saved[facts.own_name] = own
             saved["at"] = at
             counted = self._counted
-            if done and self._own is self._dataset and counted is not None and counted.ended:
+            if done and facts.own is facts.dataset and counted is not None and counted.ended:
                 saved["ended"] = True
         return saved
 
     def _own_state(self, done: int) -> tuple[int, Any]:
-        if self._own is not None and self._counted is not None and self._counted.drawn == done:
+        if (
+            self._facts.own is not None
+            and self._counted is not None
+            and self._counted.drawn == done
+        ):
             with host_streams(self._seed(self._epoch or 0)):
-                self._known = (done, self._own.state_dict())
+                self._known = (done, self._facts.own.state_dict())
         return self._known
 
     def _streaming_state(self) -> Any:
         samples = int(self._state.timestamp.sample_in_epoch)
-        return self._dataset.state_dict(num_samples=samples, from_beginning=True)
+        return self._facts.dataset.state_dict(num_samples=samples, from_beginning=True)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take a position to come back to at the next epoch that is entered.
@@ -231,6 +188,7 @@ class TrainData(Serializable):
         """
         pending, self._pending = self._pending, None
         if pending is not None:
+            self._say_what_may_differ(epoch, inside=False)
             self._put_back(pending.get("epoch_start", {}))
         elif self._epoch is not None and not self._finished:
             self._put_back(self._epoch_start)
@@ -253,9 +211,11 @@ class TrainData(Serializable):
 
         Raises:
             RuntimeError: If the loader has fewer batches than are to be passed over.
+            ValueError: If the order was one of another number of items.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
+            self._check_num_items(epoch, done, pending.get("num_items"))
             return self._come_back(epoch, done, pending)
         if self._left is not None and self._left_at == (epoch, done):
             return self._left
@@ -308,15 +268,14 @@ class TrainData(Serializable):
         self._left = None
         self._finished = False
         self._epoch, self._offset = epoch, offset
-        self._set_epoch(epoch)
+        self._facts.set_epoch(epoch)
         if self._seekable is not None:
             self._seekable.reseed(self._seed(epoch))
-        if self._hidden and getattr(self.loader, "persistent_workers", False):
+        if self._facts.hidden and getattr(self.loader, "persistent_workers", False):
             self._restart_workers()
         self._epoch_start = self._snapshot(epoch)
-        self._known = (0, self._epoch_start.get(f"the {self._own_name} itself"))
-        if self._own is not None and self._own is self._streams:
-            self._known = (0, self._epoch_start["generators in the dataset"])
+        own = None if self._facts.own is None else self._epoch_start.get(self._facts.own_source)
+        self._known = (0, own)
 
     def _restart_workers(self) -> None:
         loader: Any = self.loader
@@ -325,16 +284,16 @@ class TrainData(Serializable):
             log.info(
                 "starting the worker processes anew for this epoch in spite of persistent_workers, "
                 "since a resumed run could not continue those of a loader %s",
-                self._hidden,
+                self._facts.hidden,
             )
 
     def _from_the_start(self, epoch: int) -> EpochIterator:
         source: Any = self.loader
-        if self._seekable is not None and self._workers:
+        if self._seekable is not None and self._facts.workers:
             source = self._seekable
-        if self._own is not None:
-            source = self._counted = _Counted(source)
-        return EpochIterator(source, self._seed(epoch), apart=self._own is self.loader)
+        if self._facts.own is not None:
+            source = self._counted = CountedBatches(source)
+        return EpochIterator(source, self._seed(epoch), apart=self._facts.own is self.loader)
 
     def _come_back(self, epoch: int, done: int, position: dict[str, Any]) -> EpochIterator:
         self._put_back(position.get("epoch_start", {}))
@@ -342,12 +301,12 @@ class TrainData(Serializable):
         skip = done - self._offset
         # After how many batches the loader's or dataset's own state stands.
         at = int(position.get("at", skip)) if self._apply_own_state(position) else None
-        self._say_what_may_differ()
+        self._say_what_may_differ(epoch, inside=True)
         seed = self._seed(epoch)
         with host_streams(seed):
             if position.get("ended"):
                 iterator, reached = iter(()), skip
-            elif at is not None and self._continues:
+            elif at is not None and self._facts.continues:
                 iterator, reached = iter(self.loader), at
             elif self._seekable is not None:
                 reached = skip if at is None else at
@@ -357,30 +316,21 @@ class TrainData(Serializable):
                     raise self._too_short(epoch, skip, end.batches) from None
             else:
                 iterator, reached = iter(self.loader), 0
-            apart = self._own is self.loader
-            with host_streams(_first_batch(seed)) if apart else nullcontext():
+            apart = self._facts.own is self.loader
+            with host_streams(seed_of_first_batch(seed)) if apart else nullcontext():
                 self._replay(iterator, reached, skip, epoch, behind=at is not None)
-        if self._own is not None:
-            iterator = self._counted = _Counted(iterator, drawn=skip)
+        if self._facts.own is not None:
+            iterator = self._counted = CountedBatches(iterator, drawn=skip)
         return EpochIterator(self.loader, seed, iterator)
-
-    def _set_epoch(self, epoch: int) -> None:
-        batch_sampler = getattr(self.loader, "batch_sampler", None)
-        inner = getattr(batch_sampler, "sampler", None)
-        outer = getattr(self.loader, "sampler", None)
-        for thing in {id(t): t for t in (batch_sampler, inner, outer, self._dataset)}.values():
-            set_epoch = getattr(thing, "set_epoch", None)
-            if callable(set_epoch):
-                set_epoch(epoch)
 
     def _apply_own_state(self, pending: dict[str, Any]) -> bool:
         """Let a stateful loader or dataset come back by itself; whether it did."""
-        target = self._dataset if self._streaming else self._own
-        if target is None or self._own_name not in pending:
+        target = self._facts.dataset if self._facts.streaming else self._facts.own
+        if target is None or self._facts.own_name not in pending:
             return False
-        own = pending[self._own_name]
+        own = pending[self._facts.own_name]
         target.load_state_dict(own)
-        if not self._streaming:
+        if not self._facts.streaming:
             self._known = (int(pending.get("at", 0)), own)
         return True
 
@@ -390,7 +340,7 @@ class TrainData(Serializable):
         """Draw the batches from where the loader is to where it is to be."""
         if reached >= wanted:
             return
-        why = f"since {self._why_replay()} cannot say where it is"
+        why = f"since {self._facts.why_replay()} cannot say where it is"
         if behind:
             why = "since the loader had moved on from there when an error came"
         log.warning(
@@ -404,25 +354,23 @@ class TrainData(Serializable):
             if next(iterator, self) is self:
                 raise self._too_short(epoch, wanted, done)
 
-    def _say_what_may_differ(self) -> None:
-        if not self._workers:
-            return
-        if self._own is self.loader:
-            said = (
-                f"{type(self.loader).__name__} continues at its place, but the random streams of "
-                f"its {self._workers} worker processes start anew; items that draw random numbers "
-                f"there will differ"
-            )
-        elif not getattr(self.loader, "in_order", True):
-            said = (
-                "the loader has in_order=False, so batches come as worker processes finish; which "
-                "of them were trained on cannot be known, and the order will differ"
-            )
-        else:
+    def _say_what_may_differ(self, epoch: int, *, inside: bool) -> None:
+        said = self._facts.what_differs(epoch, inside=inside)
+        if said is None:
             return
         if self._strict:
             raise RuntimeError(f"{said}. strict_mode=True does not go on like this")
         log.warning(said)
+
+    def _check_num_items(self, epoch: int, done: int, stored: int | None) -> None:
+        here = self._facts.num_items
+        if stored is not None and here is not None and stored != here:
+            raise ValueError(
+                f"the checkpoint was made after {done} batches of epoch {epoch}, whose order is "
+                f"one of {stored} items, but the train dataset now has {here}, so what is left of "
+                f"it cannot be told. Use the data of the saved run, resume from a checkpoint at an "
+                f"epoch's end, or pass spin_dataloaders=False to start the epoch over"
+            )
 
     def _too_short(self, epoch: int, wanted: int, batches: int) -> RuntimeError:
         return RuntimeError(
@@ -430,123 +378,3 @@ class TrainData(Serializable):
             f"dataloader now ends after {batches}; use the data and batch size of the saved "
             f"run, or pass spin_dataloaders=False to start the epoch over"
         )
-
-    def _why_replay(self) -> str:
-        loader = self.loader
-        if self._hidden:
-            return f"a loader with {self._workers} worker processes, {self._hidden},"
-        if isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset):
-            return f"the iterable dataset {type(loader.dataset).__name__}"
-        return f"the loader {type(loader).__name__}"
-
-
-class _Counted(Iterator[Any]):
-    """A loader's iterator, with the number of batches that were drawn from it."""
-
-    def __init__(self, source: Iterable[Any], *, drawn: int = 0) -> None:
-        self._source = source
-        self._batches: Iterator[Any] | None = None
-        self.drawn = drawn
-
-    @property
-    def ended(self) -> bool:
-        """Whether the data came to its end in the last batch, as one that is smaller shows.
-
-        The data's own state is that of its next epoch then. Not public in torch; where it is
-        missing, data whose state cannot tell its end from its beginning starts over.
-        """
-        fetcher = getattr(self._batches, "_dataset_fetcher", None)
-        return bool(getattr(fetcher, "ended", False))
-
-    def __iter__(self) -> Iterator[Any]:
-        self._batches = iter(self._source)
-        return self
-
-    def __next__(self) -> Any:
-        if self._batches is None:
-            self._batches = iter(self._source)
-        batch = next(self._batches)
-        self.drawn += 1
-        return batch
-
-
-class EpochIterator(Iterator[Any]):
-    """The batches of one epoch.
-
-    The loader's iterator is made when the first batch is drawn, and both happen under the epoch's
-    own random streams: samplers written as generators draw theirs only then. ``rest`` is the
-    loader's own iterator once there is one, so that later batches cost nothing here.
-
-    Args:
-        loader: The loader.
-        seed: Seed of the epoch's random streams.
-        rest: An iterator that was advanced already.
-        apart: Whether the first batch is drawn under streams apart from those under which the
-            iterator is made: how often a loader with a state draws then depends on its state.
-
-    Example:
-        >>> epoch = EpochIterator([1, 2], seed=0)
-        >>> next(epoch), next(epoch.rest)
-        (1, 2)
-    """
-
-    rest: Iterator[Any]
-
-    def __init__(
-        self,
-        loader: Iterable[Any],
-        seed: int,
-        rest: Iterator[Any] | None = None,
-        *,
-        apart: bool = False,
-    ) -> None:
-        self._loader = loader
-        self._seed = seed
-        self._apart = apart
-        self._started = rest is not None
-        self.rest = self if rest is None else rest
-
-    def put_back(self, batch: Any) -> None:
-        """Let a batch that was drawn be the next one again.
-
-        Args:
-            batch: The batch.
-
-        Example:
-            >>> epoch = EpochIterator([1, 2], seed=0)
-            >>> epoch.put_back(next(epoch))
-            >>> list(epoch)
-            [1, 2]
-        """
-        self.rest = itertools.chain([batch], self.rest)
-
-    def __next__(self) -> Any:
-        if self._started:
-            return next(self.rest)
-        self._started = True
-        with host_streams(self._seed):
-            self.rest = iter(self._loader)
-            if not self._apart:
-                return next(self.rest)
-        with host_streams(_first_batch(self._seed)):
-            return next(self.rest)
-
-
-def _first_batch(seed: int) -> int:
-    return derived_seed(seed, "first batch", 0)
-
-
-def is_reiterable(loader: Iterable[Any]) -> bool:
-    """Say whether a loader can be passed over more than once.
-
-    Args:
-        loader: Any iterable.
-
-    Returns:
-        False for generators and other iterators, which are their own iterators.
-
-    Example:
-        >>> is_reiterable([1]), is_reiterable(iter([1]))
-        (True, False)
-    """
-    return not isinstance(loader, Iterator)

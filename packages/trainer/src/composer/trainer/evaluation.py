@@ -5,11 +5,9 @@ Nothing of an evaluation is kept for resumption: an evaluation is whole or it di
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
@@ -18,12 +16,14 @@ from composer.core.event import Event
 from composer.core.intervals import IntervalScheduler
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
+from composer.distributed.flat import share_buffers
 from composer.trainer.auto_microbatch import MicrobatchSearch, evaluate_with_retries
 from composer.trainer.data import derived_seed, host_streams
+from composer.trainer.inference import evaluating, limited, loader_in_use
 from composer.trainer.interruption import EvaluationInterrupted, Interruption
 from composer.trainer.metrics import computed, to_host
 from composer.utils import dist
-from composer.utils.modules import model_eval_mode, unwrapped_model
+from composer.utils.modules import unwrapped_model
 
 if TYPE_CHECKING:
     from composer.core.data_spec import DataSpec
@@ -32,94 +32,9 @@ if TYPE_CHECKING:
     from composer.core.state import State
     from composer.core.types import Batch
 
-__all__ = ["EvalLoop", "evaluating", "limited", "loader_in_use", "own_samples"]
+__all__ = ["EvalLoop", "own_samples"]
 
 _NO_BATCH: Any = object()
-
-
-@contextmanager
-def loader_in_use(
-    state: State, dataloader: Iterable[Any], label: str, num_batches: int = -1
-) -> Iterator[None]:
-    """Make a loader the one in use, and put the former back.
-
-    Args:
-        state: The state of the run.
-        dataloader: The loader.
-        label: Its label.
-        num_batches: Batches of one pass; -1 for all.
-
-    Yields:
-        Nothing.
-
-    Example:
-        >>> from composer.core.state import State
-        >>> from composer.devices import DeviceCPU
-        >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
-        >>> with loader_in_use(state, [1, 2], "eval"):
-        ...     state.dataloader_label
-        'eval'
-    """
-    before = state.dataloader, state.dataloader_label, state.dataloader_len
-    batch, outputs = state.batch, state.outputs
-    state.set_dataloader(dataloader, label, num_batches)
-    try:
-        yield
-    finally:
-        state.set_dataloader(before[0], before[1], -1 if before[2] is None else before[2])
-        state.batch, state.outputs = batch, outputs
-
-
-@contextmanager
-def evaluating(state: State) -> Iterator[None]:
-    """Put every algorithm, and the model, into the condition for inference, and back.
-
-    Args:
-        state: The state of the run.
-
-    Yields:
-        Nothing.
-
-    Example:
-        >>> from composer.core.state import State
-        >>> from composer.devices import DeviceCPU
-        >>> state = State(torch.nn.Dropout(), 0, "r", DeviceCPU())
-        >>> with evaluating(state):
-        ...     state.model.training
-        False
-    """
-    with ExitStack() as stack:
-        for algorithm in state.algorithms:
-            stack.enter_context(algorithm.evaluating(state))
-        stack.enter_context(model_eval_mode(state.model))
-        stack.enter_context(torch.no_grad())
-        yield
-
-
-def limited(batches: Iterable[Any], num_batches: int | None) -> Iterator[Any]:
-    """Yield at most some batches, without drawing one more.
-
-    Args:
-        batches: The batches.
-        num_batches: How many; ``None`` for all.
-
-    Yields:
-        The batches.
-
-    Example:
-        >>> list(limited([1, 2, 3], 2))
-        [1, 2]
-    """
-    if num_batches is None:
-        yield from batches
-        return
-    iterator = iter(batches)
-    for _ in range(num_batches):
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            return
-        yield batch
 
 
 def own_samples(dataloader: Any) -> int | None:
@@ -156,6 +71,11 @@ def _sampler_in_use(dataloader: Any) -> Any:
     return getattr(dataloader, "sampler", None)
 
 
+def _told(evaluator: Evaluator) -> str:
+    interval = getattr(evaluator.eval_interval, "interval", None)
+    return evaluator.label if interval is None else f"{evaluator.label} (every {interval!s})"
+
+
 class EvalLoop:
     """Runs evaluation sets.
 
@@ -163,6 +83,23 @@ class EvalLoop:
         state: The state of the run.
         engine: Dispatches the events.
         logger: Where metrics are reported.
+
+    Example:
+        >>> import torch
+        >>> from composer.core.engine import Engine
+        >>> from composer.core.logger import Logger
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> from composer.models import ComposerClassifier
+        >>> model = ComposerClassifier(torch.nn.Linear(2, 3), num_classes=3)
+        >>> state = State(model, 0, "r", DeviceCPU())
+        >>> state.eval_metrics = {"val": model.get_metrics(is_train=False)}
+        >>> logger = Logger(state)
+        >>> data = [(torch.ones(4, 2), torch.zeros(4, dtype=torch.long))]
+        >>> evaluation = EvalLoop(state, Engine(state, logger), logger)
+        >>> evaluation.run_standalone([Evaluator(label="val", dataloader=data)], None)
+        >>> int(state.eval_timestamp.sample)
+        4
     """
 
     def __init__(self, state: State, engine: Engine, logger: Logger) -> None:
@@ -170,6 +107,25 @@ class EvalLoop:
         self._engine = engine
         self._logger = logger
         self._searches: dict[str, MicrobatchSearch] = {}
+
+    def agree(self, evaluators: Sequence[Evaluator]) -> None:
+        """Refuse evaluation sets that not every rank has: one alone would wait for the others.
+
+        Args:
+            evaluators: This rank's.
+
+        Raises:
+            ValueError: On every rank, if they differ in their labels or in when they run.
+        """
+        if dist.get_world_size() == 1:
+            return
+        found = dist.all_gather_object([_told(evaluator) for evaluator in evaluators])
+        for rank, others in enumerate(found):
+            if others != found[0]:
+                raise ValueError(
+                    f"every rank must have the same evaluation sets, but rank 0 has {found[0]} and "
+                    f"rank {rank} has {others}; give eval_dataloader on all ranks"
+                )
 
     def restart(self) -> None:
         """Let every interval start over; a run does so when it starts."""
@@ -216,6 +172,7 @@ class EvalLoop:
             EvaluationInterrupted: If it was; what was not finished is to be done again.
         """
         state, first, last = self._state, evaluators[0], evaluators[-1]
+        share_buffers(state.model)
         with loader_in_use(state, first.dataloader.dataloader, first.label):
             self._engine.run_event(Event.EVAL_BEFORE_ALL)
         for evaluator in evaluators:
@@ -234,6 +191,8 @@ class EvalLoop:
             evaluators: Which.
             subset_num_batches: At most this many batches each; ``None`` for the evaluator's own.
         """
+        self.agree(evaluators)
+        share_buffers(self._state.model)
         self._engine.run_event(Event.EVAL_STANDALONE_START)
         for evaluator in evaluators:
             self.run(evaluator, subset_num_batches)

@@ -135,6 +135,27 @@ class Interruption:
         """What asked; ``None`` on a rank that was not asked itself."""
         return self._reason
 
+    def take_over(self, error: SystemExit) -> bool:
+        """Take the end of a run inside this one, in a callback, for a request to this one too.
+
+        Args:
+            error: What ended something inside this run.
+
+        Returns:
+            Whether it is the end of a run, so that this one may go on to its next safe point.
+
+        Example:
+            >>> interruption = Interruption()
+            >>> interruption.take_over(TrainingInterrupted("SIGTERM", None)), interruption.reason
+            (True, 'SIGTERM')
+        """
+        if not isinstance(error, TrainingInterrupted):
+            return False
+        if self._reason is None:
+            self._reason, self._asked_at = error.reason, self._clock()
+        self.pending = True
+        return True
+
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Handle signals for a block, and put the former handlers back.

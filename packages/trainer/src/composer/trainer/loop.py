@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from composer.core.event import Event
@@ -54,6 +54,31 @@ class TrainLoop:
         save: Saves a checkpoint of this moment, unless there is one, and returns its path.
         nonfinite: What to do about a loss that is not finite, if anybody looks.
         ranks: The other ranks, if there are any.
+
+    Example:
+        >>> import torch
+        >>> from composer.core.data_spec import DataSpec
+        >>> from composer.core.engine import Engine
+        >>> from composer.core.logger import Logger
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> from composer.models import ComposerClassifier
+        >>> from composer.trainer.step import TrainStep
+        >>> model = ComposerClassifier(torch.nn.Linear(2, 3), num_classes=3)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> state = State(model, 0, "r", DeviceCPU(), max_duration="3ba", optimizers=optimizer)
+        >>> spec = DataSpec([(torch.ones(4, 2), torch.zeros(4, dtype=torch.long))] * 2)
+        >>> state.set_dataloader(spec.dataloader, "train")
+        >>> logger = Logger(state)
+        >>> engine = Engine(state, logger)
+        >>> loop = TrainLoop(
+        ...     state, engine, logger, data=TrainData(spec, state),
+        ...     step=TrainStep(state, engine, spec), schedules=Schedules(state, None),
+        ...     evaluation=EvalLoop(state, engine, logger),
+        ... )
+        >>> loop.run()
+        >>> state.timestamp
+        Timestamp(epoch=1, batch=3, sample=12, ...)
     """
 
     def __init__(
@@ -89,18 +114,39 @@ class TrainLoop:
         self._clock = BatchClock()
         self._to_stop = False
         self._finished_evaluation = False
+        # Whether this rank wants to end and the others do not know; whether all of them do.
+        self._stop_here = False
+        self._stop_everywhere = False
         total = state.max_duration
         self._needs_tokens = total is not None and total.unit is TimeUnit.TOKEN
 
     # ---- the whole ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Train until the state's maximum duration is reached."""
+        """Train until the state's maximum duration is reached.
+
+        Raises:
+            TrainingInterrupted: If the run was asked to end.
+            ValueError: If the data has no batches, or ranks do not do the same.
+        """
+        # A callback that runs a trainer of its own: what was asked of that one is asked of this.
+        self._engine.on_exit = self._interruption.take_over
+        if self._ranks is not None:
+            self._state.on_stop(self._keep_stop)
+        try:
+            self._run()
+        finally:
+            self._engine.on_exit = None
+            self._state.on_stop(None)
+
+    def _run(self) -> None:
         state, run_event = self._state, self._engine.run_event
+        self._evaluation.agree(state.evaluators)
         run_event(Event.FIT_START)
         state.model.train()
         self._evaluation.restart()
         self._finish_evaluation()
+        self._agree_on_end()
         if not self._done():
             self._clock.restart()
             batches = self._enter()
@@ -111,6 +157,7 @@ class TrainLoop:
                 else:
                     timestamp = state.timestamp
                     self._data.leave(batches, int(timestamp.epoch), int(timestamp.batch_in_epoch))
+                self._agree_on_end()
                 if self._done():
                     break
                 batches = self._start_epoch()
@@ -157,9 +204,8 @@ class TrainLoop:
 
     def _done(self) -> bool:
         state = self._state
-        total = state.max_duration
-        assert total is not None
-        return state.timestamp.count(total.unit) >= total.value
+        total = state.max_duration  # without one, `fit` does not come here
+        return state.timestamp.count(total.unit) >= total.value  # type: ignore[union-attr]
 
     # ---- one epoch ----------------------------------------------------------------------------
 
@@ -174,8 +220,7 @@ class TrainLoop:
         """Train to the end of an epoch or of the run; whether the epoch was completed."""
         state, run_event, spec = self._state, self._engine.run_event, self._data.spec
         ranks, interruption = self._ranks, self._interruption
-        limit = self._limit()
-        source: Iterator[Any] = batches
+        limit, needs_tokens = self._limit(), self._needs_tokens
         transforms, count_samples = spec.batch_transforms, spec.get_num_samples_in_batch
         ended = False
         while True:
@@ -184,7 +229,7 @@ class TrainLoop:
                 self._tell_no_batch()
                 break
             try:
-                batch = next(source)
+                drawn = batch = next(batches.rest)
             except StopIteration:
                 self._tell_no_batch()
                 break
@@ -193,12 +238,13 @@ class TrainLoop:
                 if ranks is None and interruption.asked:
                     self._stop()
                 raise
-            source = batches.rest
             if ended:
                 # The loader holds more than its length says, so the epoch is not over.
-                if ranks is not None and ranks.share_batch(0, 0) is None:
+                if ranks is not None and ranks.share_batch(0, 0, stop=self._stop_here) is None:
                     break
-                batches.put_back(batch)
+                batches.put_back(drawn)
+                if ranks is not None and ranks.stopped:
+                    self._end_here()
                 return False
             if transforms is not None:
                 batch = transforms(batch)
@@ -209,10 +255,14 @@ class TrainLoop:
             local = samples
             if ranks is not None:
                 shared = ranks.share_batch(samples, tokens)
+                if ranks.stopped and (shared is not None or not self._at_epoch_end(limit)):
+                    batches.put_back(drawn)
+                    self._end_here()
+                    return False
                 if shared is None:
                     break  # another rank has no batch left
                 samples, tokens = shared
-            if self._needs_tokens and not tokens:
+            if needs_tokens and not tokens:
                 self._refuse_uncounted_tokens()
             state.batch = batch
             run_event(_AFTER_DATALOADER)
@@ -221,20 +271,31 @@ class TrainLoop:
                 local = count_samples(state.batch)
             self._train_batch(local, samples, tokens)
             # Several ranks have agreed by now; a signal that came later waits for the next batch.
-            asked = self._to_stop or (interruption.pending and ranks is None and interruption.asked)
-            if asked and not self._done():
-                self._stop()
+            if self._to_stop or (interruption.pending and ranks is None and interruption.asked):
+                if self._agree_on_end():
+                    run_event(_BATCH_CHECKPOINT)
+                if not self._done():
+                    self._stop()
             if self._done():
-                if not self._at_epoch_end(limit):
-                    return False
-                ended = True  # one more draw lets the loader notice its end
+                self._stop_here = False
+            elif not self._stop_here:
+                continue
+            if not self._at_epoch_end(limit):
+                self._tell_stop()
+                return False
+            ended = True  # one more draw lets the loader notice its end
+        if ranks is not None and ranks.stopped:
+            if not self._at_epoch_end(limit):
+                self._end_here()
+                return False
+            self._stop_together()
         if state.timestamp.batch_in_epoch.value == 0:
             self._refuse_empty_epoch()
         return True
 
     def _tell_no_batch(self) -> None:
         if self._ranks is not None:
-            self._ranks.share_no_batch()
+            self._ranks.share_no_batch(stop=self._stop_here)
 
     def _at_epoch_end(self, limit: int | None) -> bool:
         """Whether the run's last batch is its epoch's last too."""
@@ -354,11 +415,16 @@ class TrainLoop:
         left = [e for e in state.evaluators if e.label in pending["left"]]
         if left:
             self._run_pending(left)
+        state.pending_evaluations = {}
+        self._agree_on_end()
         self._finished_evaluation = True
         if pending["event"] == Event.BATCH_END:
             self._engine.run_event(_BATCH_CHECKPOINT)
         elif pending["event"] == Event.EPOCH_END:
             self._engine.run_event(Event.EPOCH_CHECKPOINT)
+        elif self._save is not None:
+            # Nothing else saves behind the end, and the newest checkpoint says it is still to do.
+            self._save()
 
     def _finish_epoch(self) -> None:
         state, run_event = self._state, self._engine.run_event
@@ -368,7 +434,44 @@ class TrainLoop:
         self._schedules.step_epoch()
         run_event(Event.EPOCH_END)
         self._evaluate(Event.EPOCH_END)
+        self._agree_on_end()
         run_event(Event.EPOCH_CHECKPOINT)
+
+    # ---- an end on one rank -------------------------------------------------------------------
+
+    def _keep_stop(self) -> bool:
+        """Keep an end that this rank asks for until all ranks know of it.
+
+        What asks how far the run is (saving, evaluating) would else do things on this rank alone.
+        """
+        if self._stop_everywhere:
+            return False
+        self._stop_here = True
+        return True
+
+    def _stop_together(self) -> None:
+        self._stop_here = False
+        self._stop_everywhere = True
+        self._state.stop_training()
+
+    def _tell_stop(self) -> None:
+        """Tell the others, which are about to say that they have a batch."""
+        if self._stop_here:
+            assert self._ranks is not None
+            self._ranks.share_batch(0, 0, stop=True)
+            self._end_here()
+
+    def _end_here(self) -> None:
+        """End on every rank; what saves at the end of training is asked once more."""
+        self._stop_together()
+        self._engine.run_event(_BATCH_CHECKPOINT)
+
+    def _agree_on_end(self) -> bool:
+        """Let all ranks end if one wants to; whether that is before their time."""
+        if self._ranks is None or self._done() or not dist.any_rank(self._stop_here):
+            return False
+        self._stop_together()
+        return True
 
     # ---- ending early -------------------------------------------------------------------------
 

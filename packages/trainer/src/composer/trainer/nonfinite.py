@@ -6,6 +6,7 @@ Looking costs a synchronisation with the device at every batch, so nobody pays f
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,20 +15,44 @@ import torch
 from composer.core.scaler import needs_closure
 from composer.utils import dist
 from composer.utils.modules import KeptBuffers
+from composer.utils.string_enum import StringEnum
 from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["POLICIES", "LossGuard", "NonFiniteLossError", "NonFinitePolicy", "check_policy"]
+__all__ = [
+    "LossGuard",
+    "NoLossTokensError",
+    "NonFiniteAction",
+    "NonFiniteLossError",
+    "NonFinitePolicy",
+    "check_policy",
+]
 
 log = logging.getLogger(__name__)
 
-#: What can be done about a loss that is not finite.
-POLICIES = ("stop", "skip", "rewind")
 # When going on does not help: the weights themselves are spoiled, or all the data.
 _MOST_REWINDS = 3
 _MOST_IN_A_ROW = 20
+
+
+class NonFiniteAction(StringEnum):
+    """What can be done about a loss that is not finite.
+
+    Attributes:
+        STOP: End the run with an error.
+        SKIP: Pass the batch over.
+        REWIND: Pass the batch over, and go back to the weights of the newest checkpoint.
+
+    Example:
+        >>> NonFiniteAction("skip") is NonFiniteAction.SKIP
+        True
+    """
+
+    STOP = "stop"
+    SKIP = "skip"
+    REWIND = "rewind"
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -52,11 +77,44 @@ class NonFiniteLossError(ArithmeticError):
         self.losses = dict(losses or {})
 
 
-def check_policy(policy: str | None, *, strict: bool) -> str | None:
+class NoLossTokensError(NonFiniteLossError, ValueError):
+    """A batch holds no token that carries loss, so its mean loss is that of nothing: not a number.
+
+    Args:
+        state: The state of the run, which knows which batch it is.
+
+    Attributes:
+        losses: ``total``, which is not a number.
+
+    Example:
+        >>> issubclass(NoLossTokensError, NonFiniteLossError)
+        True
+    """
+
+    def __init__(self, state: State) -> None:
+        super().__init__(
+            f"{_the_batch(state)} holds no tokens that carry loss (a label of -100 carries none), "
+            f"so its mean loss is not a number and there is nothing to learn from it. Leave such "
+            f"batches out, or set on_nonfinite_loss='skip' to pass them over; with "
+            f"accumulate_train_batch_on_tokens=True it is `get_num_tokens_in_batch` of DataSpec "
+            f"that counts",
+            {"total": torch.full((), math.nan, device=state.device.torch_device)},
+        )
+
+
+def _the_batch(state: State) -> str:
+    timestamp = state.timestamp
+    return (
+        f"batch {int(timestamp.batch)} (batch {int(timestamp.batch_in_epoch)} of epoch "
+        f"{int(timestamp.epoch)})"
+    )
+
+
+def check_policy(policy: str | None, *, strict: bool) -> NonFiniteAction | None:
     """Turn what a user asked for into a policy.
 
     Args:
-        policy: One of ``POLICIES``, or ``None``.
+        policy: The value of a ``NonFiniteAction``, or ``None``.
         strict: Whether the run is in strict mode, in which ``None`` means ``"stop"``.
 
     Returns:
@@ -66,17 +124,19 @@ def check_policy(policy: str | None, *, strict: bool) -> str | None:
         ValueError: If there is no such policy.
 
     Example:
-        >>> check_policy(None, strict=True)
+        >>> check_policy(None, strict=True).value
         'stop'
     """
     if policy is None:
-        return "stop" if strict else None
-    if policy not in POLICIES:
+        return NonFiniteAction.STOP if strict else None
+    try:
+        return NonFiniteAction(policy)
+    except ValueError:
+        known = [action.value for action in NonFiniteAction]
         raise ValueError(
-            f"on_nonfinite_loss={policy!r} is unknown; known: {list(POLICIES)}, or None for not "
-            f"looking.{did_you_mean(str(policy), POLICIES)}"
-        )
-    return policy
+            f"on_nonfinite_loss={policy!r} is unknown; known: {known}, or None for not looking."
+            f"{did_you_mean(str(policy), known)}"
+        ) from None
 
 
 class LossGuard:
@@ -104,13 +164,11 @@ class LossGuard:
         loss = losses["total"]
         finite = bool(torch.isfinite(loss))
         if dist.any_rank(not finite):
-            state = self._state
             raise NonFiniteLossError(
-                f"the loss of batch {int(state.timestamp.batch)} (batch "
-                f"{int(state.timestamp.batch_in_epoch)} of epoch {int(state.timestamp.epoch)}) is "
-                f"{float(loss)}{'' if not finite else ' here and not finite on another rank'}; the "
-                f"model was not updated with it. Look at that batch and at the learning rate, or "
-                f"set on_nonfinite_loss='skip' or 'rewind' to go on",
+                f"the loss of {_the_batch(self._state)} is {float(loss)}"
+                f"{'' if not finite else ' here and not finite on another rank'}; the model was "
+                f"not updated with it. Look at that batch and at the learning rate, or set "
+                f"on_nonfinite_loss='skip' or 'rewind' to go on",
                 losses,
             )
 
@@ -119,15 +177,23 @@ class NonFinitePolicy:
     """Decides how a run goes on after a loss that is not finite.
 
     Args:
-        policy: One of ``POLICIES``.
+        policy: What to do.
         state: The state of the run.
         rewind: Puts the weights and optimizer state of the newest checkpoint back and returns its
             name, or ``None`` if there is none.
+
+    Example:
+        >>> policy = NonFinitePolicy(NonFiniteAction.STOP, None, lambda: None)
+        >>> policy.handle(NonFiniteLossError("the loss is nan"))
+        Traceback (most recent call last):
+        composer.trainer.nonfinite.NonFiniteLossError: the loss is nan
     """
 
     guard: LossGuard
 
-    def __init__(self, policy: str, state: State, rewind: Callable[[], str | None]) -> None:
+    def __init__(
+        self, policy: NonFiniteAction, state: State, rewind: Callable[[], str | None]
+    ) -> None:
         self.guard = LossGuard(state)
         self._policy = policy
         self._state = state
@@ -139,7 +205,7 @@ class NonFinitePolicy:
 
     def before_batch(self) -> None:
         """Keep what a batch might spoil."""
-        if self._policy == "stop":
+        if self._policy is NonFiniteAction.STOP:
             return
         if self._buffers is None:
             self._buffers = KeptBuffers(self._state.model)
@@ -162,7 +228,7 @@ class NonFinitePolicy:
         Raises:
             NonFiniteLossError: If the run is to stop, or there is nothing to go back to.
         """
-        if self._policy == "stop":
+        if self._policy is NonFiniteAction.STOP:
             raise error
         state = self._state
         if self._buffers is not None:
@@ -178,13 +244,17 @@ class NonFinitePolicy:
         batch = int(state.timestamp.batch)
         in_a_row = self._row[1] + 1 if self._row[0] == batch - 1 else 1
         self._row = (batch, in_a_row)
-        if in_a_row > (_MOST_IN_A_ROW if self._policy == "skip" else _MOST_REWINDS):
+        # A batch without a token that carries loss says nothing against the weights.
+        empty = isinstance(error, NoLossTokensError)
+        skips = empty or self._policy is NonFiniteAction.SKIP
+        if in_a_row > (_MOST_IN_A_ROW if skips else _MOST_REWINDS):
             raise NonFiniteLossError(
                 f"{error}. It is the last of {in_a_row} such batches in a row, so "
-                f"on_nonfinite_loss={self._policy!r} does not help"
+                f"on_nonfinite_loss={self._policy.value!r} does not help"
             ) from error
-        if self._policy == "skip":
-            log.warning("batch %d was skipped: its loss is not finite", batch)
+        if skips:
+            why = "no token of it carries loss" if empty else "its loss is not finite"
+            log.warning("batch %d was skipped: %s", batch, why)
             return
         name = self._rewind()
         if name is None:

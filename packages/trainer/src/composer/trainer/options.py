@@ -20,12 +20,14 @@ from composer.checkpoint.formats import check_format
 from composer.checkpoint.layout import IgnoreKeys
 from composer.checkpoint.retention import Retention
 from composer.core.data_spec import DataSpec
+from composer.core.evaluator import Evaluator
 from composer.core.event import Event
 from composer.core.model import ComposerModel
 from composer.core.scaler import needs_closure
 from composer.core.state import State
 from composer.core.time import Time, TimeUnit
 from composer.core.timestamp import Timestamp
+from composer.utils.counts import is_count
 from composer.utils.iteration import ensure_tuple
 from composer.utils.paths import format_name_with_dist_and_time
 from composer.utils.reproducibility import MAX_SEED
@@ -44,8 +46,11 @@ __all__ = [
     "check_ratio",
     "check_seed",
     "check_subset",
+    "ignored_keys",
     "parse_duration",
+    "unwrap_compiled",
     "warn_large_microbatch",
+    "warn_replaced_labels",
 ]
 
 Interval = str | int | Time[int] | Callable[[State, Event], bool]
@@ -201,7 +206,7 @@ def check_microbatch_size(
     """
     if size is None or size == "auto":
         return loader_batch_size if isinstance(loader_batch_size, int) else None
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if not is_count(size):
         raise ValueError(
             f"{argument} must be a positive whole number of samples, or 'auto', not {size!r}"
         )
@@ -311,6 +316,25 @@ def warn_large_microbatch(size: Any, batch_size: Any) -> None:
         )
 
 
+def warn_replaced_labels(chosen: Sequence[Evaluator], known: Sequence[Evaluator]) -> None:
+    """Warn about evaluation sets that overwrite the metrics of others.
+
+    Args:
+        chosen: What is to be evaluated on now.
+        known: The trainer's own sets.
+
+    Example:
+        >>> warn_replaced_labels([], [])
+    """
+    replaced = {e.label for e in chosen} & {e.label for e in known}
+    if replaced:
+        warnings.warn(
+            f"the evaluation sets {sorted(replaced)} have labels that the trainer's own sets have "
+            f"too, whose metrics are overwritten; give them other labels",
+            stacklevel=3,
+        )
+
+
 def check_subset(num_batches: int | None, argument: str) -> None:
     """Refuse a number of batches that is neither positive nor -1.
 
@@ -326,7 +350,7 @@ def check_subset(num_batches: int | None, argument: str) -> None:
     """
     if num_batches is None or num_batches == -1:
         return
-    if isinstance(num_batches, bool) or not isinstance(num_batches, int) or num_batches < 1:
+    if not is_count(num_batches):
         raise ValueError(f"{argument} must be a positive int, or -1 for all, not {num_batches!r}")
 
 
@@ -397,6 +421,39 @@ def as_list(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
+def ignored_keys(keys: Any) -> Any:
+    """Turn parts of a checkpoint to leave out into a tuple.
+
+    Args:
+        keys: A pattern, several, a function, or ``None``.
+
+    Returns:
+        The patterns; a function or ``None`` as it is.
+
+    Example:
+        >>> ignored_keys("state/optimizers")
+        ('state/optimizers',)
+    """
+    return keys if keys is None or callable(keys) else as_list(keys)
+
+
+def unwrap_compiled(model: Any) -> tuple[Any, Any]:
+    """Take a model out of ``torch.compile``'s wrapper, keeping what computes its outputs.
+
+    Args:
+        model: What the user gave.
+
+    Returns:
+        The model, and the wrapper; ``None`` for a model without one.
+
+    Example:
+        >>> unwrap_compiled("model")
+        ('model', None)
+    """
+    original = getattr(model, "_orig_mod", None)
+    return (original, model) if isinstance(original, ComposerModel) else (model, None)
+
+
 @dataclass(frozen=True)
 class SaveOptions:
     """Where, when and what to save.
@@ -463,6 +520,16 @@ class SaveOptions:
         )
         if self.folder is not None:
             check_format(self.filename, "save_filename")
+            return
+        for argument, value in (
+            ("save_keep_every", self.keep_every),
+            ("save_best_metric", self.best_metric),
+        ):
+            if value is not None:
+                raise ValueError(
+                    f"{argument}={value!r} says which checkpoints are kept, but none are saved "
+                    f"without save_folder; pass save_folder too, or leave {argument} out"
+                )
 
 
 @dataclass(frozen=True)
@@ -527,6 +594,25 @@ class LoadOptions:
             raise ValueError(
                 f"autoresume=True continues this run's own checkpoints, which needs "
                 f"{', '.join(missing)}"
+            )
+
+    def check_rewind(self, save: SaveOptions) -> None:
+        """Refuse to go back to checkpoints where there will be none.
+
+        Args:
+            save: Where this run saves.
+
+        Raises:
+            ValueError: If the run neither saves nor loads any.
+
+        Example:
+            >>> LoadOptions(path="a.pt").check_rewind(SaveOptions())
+        """
+        if save.folder is None and self.path is None:
+            raise ValueError(
+                "on_nonfinite_loss='rewind' goes back to the newest checkpoint, and there is none "
+                "without save_folder or load_path; pass one of them, or take "
+                "on_nonfinite_loss='skip' or 'stop'"
             )
 
     def for_autoresume(self) -> LoadOptions:

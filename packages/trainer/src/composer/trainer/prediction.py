@@ -8,7 +8,7 @@ from composer.core.event import Event
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
 from composer.trainer.data import derived_seed, host_streams
-from composer.trainer.evaluation import evaluating, limited, loader_in_use
+from composer.trainer.inference import evaluating, limited, loader_in_use
 from composer.trainer.metrics import to_host
 
 if TYPE_CHECKING:

@@ -11,11 +11,71 @@ import torch
 
 from composer.utils import dist
 
-__all__ = ["Ranks", "ranks_of_this_run"]
+__all__ = ["LossMean", "Ranks", "ranks_of_this_run"]
+
+
+class LossMean:
+    """Averages losses over ranks, which have to give the same ones.
+
+    Ranks agree on the names when they first meet, and again when one of them has others: what is
+    exchanged holds a place for saying so, since an exchange of different lengths would never end.
+
+    Example:
+        >>> LossMean()({"total": torch.tensor(2.0)})
+        {'total': tensor(2.)}
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def __call__(self, losses: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Average losses.
+
+        Args:
+            losses: Name to 0-d tensor, at least one; on one device.
+
+        Returns:
+            Name to mean.
+
+        Raises:
+            ValueError: On every rank, if ranks have losses of different names.
+        """
+        names = sorted(losses)  # each rank in the same order
+        while True:
+            same = names == self._names
+            first = losses[names[0]]
+            values = torch.zeros(len(self._names) + 1, dtype=torch.float64, device=first.device)
+            if same:
+                values[:-1] = torch.stack([losses[name].double() for name in names])
+            else:
+                values[-1] = 1.0
+            dist.all_reduce(values)
+            if not values[-1].item():
+                break
+            self._names = self._agree(names)
+        means = (values[:-1] / dist.get_world_size()).unbind()
+        return {name: mean.to(losses[name].dtype) for name, mean in zip(names, means, strict=True)}
+
+    @staticmethod
+    def _agree(names: list[str]) -> list[str]:
+        found = dist.all_gather_object(names)
+        for rank, others in enumerate(found):
+            if others != found[0]:
+                raise ValueError(
+                    f"the model's loss must have the same parts on every rank, but rank 0 has "
+                    f"{found[0]} and rank {rank} has {others}; give a part that a rank has nothing "
+                    f"for as a zero, such as `outputs.sum() * 0.0`"
+                )
+        return names
 
 
 class Ranks:
     """The ranks of a run, seen from one of them. Every rank makes the same calls.
+
+    Attributes:
+        size: How many there are.
+        stopped: Whether, by the last exchange at a batch's start, any rank ended its training.
+        mean: Averages losses over ranks.
 
     Example:
         >>> ranks = Ranks()
@@ -24,28 +84,47 @@ class Ranks:
     """
 
     size: int
+    stopped: bool
+    mean: LossMean
 
     def __init__(self) -> None:
         self.size = dist.get_world_size()
+        self.stopped = False
+        self.mean = LossMean()
         self._first = dist.get_global_rank() == 0
 
-    def share_batch(self, samples: float, tokens: int) -> tuple[int, int] | None:
+    def share_batch(
+        self, samples: float, tokens: int, *, stop: bool = False
+    ) -> tuple[int, int] | None:
         """Say that this rank has a batch, and hear how large it is over all ranks.
 
         Args:
             samples: The samples of this rank's batch.
             tokens: Its tokens.
+            stop: Whether this rank ended its training instead; all ranks hear of it.
 
         Returns:
             The samples and tokens of all ranks; ``None`` if a rank has no batch left, so that the
             epoch ends for all.
         """
-        missing, samples, tokens = dist.sum_over_ranks([0.0, samples, tokens])  # type: ignore[assignment]
-        return None if missing else (int(samples), int(tokens))
+        return self._share(0.0, samples, tokens, stop)
 
-    def share_no_batch(self) -> None:
-        """Say that this rank has no batch left."""
-        dist.sum_over_ranks([1.0, 0.0, 0.0])
+    def share_no_batch(self, *, stop: bool = False) -> None:
+        """Say that this rank has no batch left.
+
+        Args:
+            stop: Whether this rank ended its training.
+        """
+        self._share(1.0, 0.0, 0.0, stop)
+
+    def _share(
+        self, missing: float, samples: float, tokens: float, stop: bool
+    ) -> tuple[int, int] | None:
+        missing, samples, tokens, stops = dist.sum_over_ranks(
+            [missing, samples, tokens, float(stop)]
+        )
+        self.stopped = stops > 0
+        return None if missing else (int(samples), int(tokens))
 
     def share_end(self, *, stop: bool, seconds: float) -> tuple[bool, float]:
         """Agree at a batch's end on whether to stop, and on how long the batch took.
@@ -74,30 +153,6 @@ class Ranks:
             3.0
         """
         return dist.sum_over_ranks([count])[0]
-
-    def mean(self, losses: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Average losses over ranks.
-
-        Args:
-            losses: Name to 0-d tensor; every rank has the same names.
-
-        Returns:
-            Name to mean.
-
-        Example:
-            >>> Ranks().mean({"total": torch.tensor(2.0)})
-            {'total': tensor(2.)}
-        """
-        if not losses:
-            return {}
-        losses = {name: losses[name] for name in sorted(losses)}  # each rank in the same order
-        values = torch.stack([value.double() for value in losses.values()])
-        dist.all_reduce(values)
-        means = (values / self.size).unbind()
-        return {
-            name: mean.to(value.dtype)
-            for (name, value), mean in zip(losses.items(), means, strict=True)
-        }
 
 
 def ranks_of_this_run() -> Ranks | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from composer.checkpoint.layout import STATE
 from composer.checkpoint.load import (
     apply_checkpoint,
     fetch_checkpoint,
@@ -21,21 +21,29 @@ from composer.checkpoint.search import OwnFiles
 from composer.core.persistence import restore
 from composer.trainer.options import LoadOptions, SaveOptions
 from composer.trainer.settings import (
-    Report,
+    SettingsReport,
     reconcile_optimizers,
     reconcile_schedules,
     report_run,
 )
 from composer.utils import dist
-from composer.utils.iteration import map_collection
 from composer.utils.paths import format_name_with_dist
+from composer.utils.tensors import clone_tensors
 
 if TYPE_CHECKING:
+    from composer.callbacks.checkpoint_saver import CheckpointSaver
     from composer.core.logger import Logger
     from composer.core.state import State
     from composer.trainer.schedules import Schedules
 
-__all__ = ["Resumption", "reconcile_late", "restore_training", "resume"]
+__all__ = [
+    "Resumption",
+    "of_other_kinds",
+    "reconcile_late",
+    "restore_newest",
+    "restore_training",
+    "resume",
+]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +55,7 @@ class Resumption:
     Attributes:
         path: Where it was read from.
         random_states: To be restored right before the first new batch.
+        options: What was loaded of it and how, which is all where a run continues itself.
 
     Example:
         >>> Resumption("a.pt", None).path
@@ -55,6 +64,7 @@ class Resumption:
 
     path: str
     random_states: list[dict[str, Any]] | None
+    options: LoadOptions = field(default_factory=LoadOptions)
 
 
 def resume(
@@ -96,9 +106,17 @@ def resume(
         return None
     else:
         path = format_name_with_dist(load.path, state.run_name)
-        contents = fetch_checkpoint(path, load.object_store, progress_bar=load.progress_bar)
+        with _naming("load_path", path):
+            contents = fetch_checkpoint(path, load.object_store, progress_bar=load.progress_bar)
     state.load_path = path
     metadata = stored_metadata(contents)
+    saved = contents.get(STATE, {})
+    if (
+        load.ignore_keys is None
+        and state.schedulers
+        and of_other_kinds(state, saved.get("schedulers"), saved.get("settings"))
+    ):
+        del saved["schedulers"]
     seed = state.rank_zero_seed
     random_states = apply_checkpoint(
         contents,
@@ -112,13 +130,36 @@ def resume(
     if not load.weights_only:
         _reconcile(state, load, schedules, metadata, strict=strict)
         _check_batches(state, metadata, spin=spin)
-        if seed_given and seed != state.rank_zero_seed:
+        if seed_given and seed != state.rank_zero_seed and dist.get_global_rank() == 0:
             warnings.warn(
                 f"the checkpoint was made with seed {state.rank_zero_seed}, which is used instead "
                 f"of seed={seed}, so that the run continues exactly",
                 stacklevel=2,
             )
-    return Resumption(path, random_states)
+    return Resumption(path, random_states, load)
+
+
+def restore_newest(state: State, saver: CheckpointSaver | None, logger: Logger) -> str | None:
+    """Put back what the newest checkpoint of this run has, or the one that it began with.
+
+    Args:
+        state: The state of the run.
+        saver: Saves this run's checkpoints.
+        logger: Passed to algorithms that have to be applied again.
+
+    Returns:
+        Path or URI of the checkpoint; ``None`` if there is none.
+    """
+    if saver is not None:
+        saver.wait()
+    saved = [] if saver is None else saver.saved_checkpoints
+    # Rank zero writes the files, under names with its rank.
+    found = [saved[-1] if saved else state.load_path]
+    dist.broadcast_object_list(found)
+    path = found[0]
+    if path is not None:
+        restore_training(state, path, logger)
+    return path
 
 
 def restore_training(state: State, path: str, logger: Logger) -> None:
@@ -135,7 +176,7 @@ def restore_training(state: State, path: str, logger: Logger) -> None:
     """
     saved = fetch_checkpoint(path, progress_bar=False)["state"]
     fields = ["model", "optimizers", "algorithms", "scaler"]
-    own = {name: map_collection(saved[name], _own) for name in fields if name in saved}
+    own = {name: clone_tensors(saved[name]) for name in fields if name in saved}
     # Learning rates are the schedules', and these follow the clock, which goes on.
     options = [
         [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
@@ -147,8 +188,30 @@ def restore_training(state: State, path: str, logger: Logger) -> None:
             group.update(kept)
 
 
-def _own(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
+def of_other_kinds(state: State, saved: Any, settings: Any) -> bool:
+    """Say whether stored schedulers are none of this run's, which is told with the settings.
+
+    Args:
+        state: The state of the run, with its schedulers.
+        saved: Per scheduler of the checkpoint its type and state.
+        settings: The settings of the checkpoint; without them nothing can be told later.
+
+    Returns:
+        Whether there is nothing to restore.
+
+    Example:
+        >>> import torch
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+        >>> of_other_kinds(state, [{"type": "StepLR"}], {"schedulers": []})
+        True
+    """
+    if saved is None or (settings or {}).get("schedulers") is None:
+        return False
+    return [entry.get("type") for entry in saved] != [
+        type(scheduler).__qualname__ for scheduler in state.schedulers
+    ]
 
 
 def _read_automatically(
@@ -159,7 +222,21 @@ def _read_automatically(
     folder = format_name_with_dist(save.folder, state.run_name)
     latest = format_name_with_dist(save.latest_filename, state.run_name)
     own = OwnFiles(save.filename, state.run_name)
-    return read_newest(folder, latest, own=own, progress_bar=load.progress_bar)
+    with _naming("save_folder", folder):
+        return read_newest(folder, latest, own=own, progress_bar=load.progress_bar)
+
+
+@contextmanager
+def _naming(argument: str, path: str) -> Iterator[None]:
+    """Say what was being read where a client kit raises an error of its own, which does not."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, ImportError):
+        raise  # these are told with the path where they are raised
+    except Exception as error:
+        raise RuntimeError(
+            f"{argument}={path!r} cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _reconcile(
@@ -172,14 +249,18 @@ def _reconcile(
 ) -> None:
     """Say where the script's settings differ from the stored ones; see ``settings``."""
     stored = state.stored_settings or {}
-    report = Report(load.overrides, strict)
-    reconcile_optimizers(state, state.settings["optimizers"], stored.get("optimizers"), report)
+    report = SettingsReport(load.overrides, strict)
+    asked = state.settings["optimizers"]
+    reconcile_optimizers(state, asked, stored.get("optimizers"), report)
     then = {"precision": metadata.get("precision"), "max_duration": stored.get("max_duration")}
     now = {"precision": state.precision.value, "max_duration": state.settings["max_duration"]}
     report_run(now, then)
-    if schedules is not None and schedules.described:  # else `fit` may still bring them
-        reconcile_schedules(schedules.described, stored.get("schedulers"), report)
-    report.say(complete=schedules is not None)
+    if schedules is None or not schedules.described:  # `fit` may still bring them
+        report.say(complete=schedules is not None)
+        return
+    changed = reconcile_schedules(schedules.described, stored.get("schedulers"), report)
+    report.say()
+    schedules.begin_again(changed, asked)
 
 
 def reconcile_late(state: State, load: LoadOptions, schedules: Schedules, *, strict: bool) -> None:
@@ -191,12 +272,14 @@ def reconcile_late(state: State, load: LoadOptions, schedules: Schedules, *, str
         schedules: The schedules.
         strict: Whether settings that differ are an error.
     """
-    report = Report(load.overrides, strict)
-    for groups in state.settings["optimizers"]:
+    report = SettingsReport(load.overrides, strict)
+    asked = state.settings["optimizers"]
+    for groups in asked:
         report.known.update(key for options in groups for key in options)
     stored = state.stored_settings or {}
-    reconcile_schedules(schedules.described, stored.get("schedulers"), report)
+    changed = reconcile_schedules(schedules.described, stored.get("schedulers"), report)
     report.say()
+    schedules.begin_again(changed, asked)
 
 
 def _check_batches(state: State, metadata: Mapping[str, Any], *, spin: bool) -> None:

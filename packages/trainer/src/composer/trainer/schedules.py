@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from composer.core import plugins
 from composer.core.time import Time
 from composer.optim.scheduler import compile_composer_scheduler, scale_pytorch_scheduler
+from composer.trainer.rescheduling import TorchSchedule, begin_again, leaves, let_go
 from composer.trainer.settings import describe_schedule
 from composer.utils.iteration import ensure_tuple
 
@@ -55,7 +56,8 @@ class Schedules:
     moved: batch k, counted from zero, trains at the schedule's value at k. Torch's schedulers are
     stepped as torch documents. A batch that did not update the weights moves neither: schedules of
     this library then count without it. With several optimizers, a schedule of this library drives
-    each of them, and a torch scheduler steps when its optimizer did.
+    each of them, a torch scheduler steps when its optimizer did, and a turn that loss scaling
+    skipped moves neither schedule of its optimizer.
 
     Args:
         state: The state of the run; its optimizer, maximum duration and loader must be set.
@@ -69,6 +71,21 @@ class Schedules:
     Raises:
         ValueError: If a scheduler drives another optimizer, steps by a metric, or does not fit the
             run.
+
+    Example:
+        >>> import torch
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> from composer.optim import LinearScheduler
+        >>> model = torch.nn.Linear(1, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> state = State(model, 0, "r", DeviceCPU(), max_duration="4ba", optimizers=optimizer)
+        >>> schedules = Schedules(state, LinearScheduler())
+        >>> state.timestamp = state.timestamp.to_next_batch(samples=8)
+        >>> optimizer.step()
+        >>> schedules.step_batch()
+        >>> round(optimizer.param_groups[0]["lr"], 3)
+        0.075
     """
 
     def __init__(
@@ -82,7 +99,7 @@ class Schedules:
     ) -> None:
         self._state = state
         self._own: list[LRScheduler] = []
-        self.described: list[tuple[dict[str, Any], LRScheduler | None]] = []
+        self.described: list[tuple[dict[str, Any], TorchSchedule | None]] = []
         compiled: list[LRScheduler] = []
         any_torch = False
         wanted = [(s, list(state.optimizers)) for s in ensure_tuple(schedulers)]
@@ -101,7 +118,7 @@ class Schedules:
                 if ratio != 1.0:
                     scale_pytorch_scheduler(scheduler, ratio)
                 compiled.append(scheduler)
-                self.described.append((describe_schedule(scheduler), scheduler))
+                self.described.append((describe_schedule(scheduler), TorchSchedule.of(scheduler)))
             else:
                 self.described.append((describe_schedule(scheduler), None))
                 for optimizer in optimizers:
@@ -121,7 +138,12 @@ class Schedules:
 
     def step_batch(self) -> None:
         """Step what steps at every batch; the counters have moved already."""
-        if self.every_batch and self._state.step_applied:
+        state = self._state
+        if state.step_applied and any(state.optimizers_skipped):
+            before, now = state.previous_timestamp, state.timestamp
+            assert before is not None
+            state.note_missed_turns(int(now.sample - before.sample), int(now.token - before.token))
+        if self.every_batch and state.step_applied:
             self._step()
 
     def step_epoch(self) -> None:
@@ -130,16 +152,12 @@ class Schedules:
             self._step()
 
     def _step(self) -> None:
-        if not self._state.num_skipped_steps:
-            self._step_all()
-            return
-        with self._counting_updates():
-            self._step_all()
-
-    def _step_all(self) -> None:
-        for scheduler in self._state.schedulers:
+        state = self._state
+        missed = state.num_skipped_steps or state.missed_turns
+        for scheduler in state.schedulers:
             if scheduler in self._own or self._stepped(scheduler):
-                scheduler.step()
+                with self._counting_updates(scheduler.optimizer) if missed else nullcontext():
+                    scheduler.step()
 
     def _stepped(self, scheduler: LRScheduler) -> bool:
         """Whether the optimizer that a torch scheduler drives took its turn."""
@@ -152,14 +170,11 @@ class Schedules:
         )
 
     @contextmanager
-    def _counting_updates(self) -> Iterator[None]:
-        """Show the schedules a clock on which skipped batches did not happen."""
+    def _counting_updates(self, optimizer: Optimizer) -> Iterator[None]:
+        """Show the schedules a clock on which batches that did not update this did not happen."""
         state = self._state
-        if not state.num_skipped_steps:
-            yield
-            return
         now = state.timestamp
-        state.timestamp = state.update_timestamp
+        state.timestamp = state.update_timestamp_of(optimizer)
         try:
             yield
         finally:
@@ -171,20 +186,51 @@ class Schedules:
         These are what script and checkpoint agreed on.
         """
         for scheduler in self._state.schedulers:
-            groups = scheduler.optimizer.param_groups
-            bases = getattr(scheduler, "base_lrs", None)
-            if bases is not None and all("initial_lr" in group for group in groups):
-                scheduler.base_lrs = [group["initial_lr"] for group in groups]
+            for leaf in leaves(scheduler):
+                groups = leaf.optimizer.param_groups
+                bases = getattr(leaf, "base_lrs", None)
+                if bases is not None and all("initial_lr" in group for group in groups):
+                    leaf.base_lrs = [group["initial_lr"] for group in groups]
+
+    def begin_again(
+        self, changed: Sequence[TorchSchedule] | None, asked: Sequence[Sequence[dict[str, Any]]]
+    ) -> None:
+        """Bring torch's schedulers that the script changed to where the run is.
+
+        Args:
+            changed: Which; ``None`` for all, since they are of other kinds than those of the
+                checkpoint. An optimizer that no schedule drives any more gets back its own rate.
+            asked: What the script asks for of the optimizers.
+        """
+        for optimizer, options in zip(self._state.optimizers, asked, strict=True):
+            mine = [
+                schedule
+                for _, schedule in self.described
+                if schedule is not None and schedule.scheduler.optimizer is optimizer
+            ]
+            if changed is not None:
+                if any(schedule in changed for schedule in mine):
+                    begin_again(mine)
+                continue
+            ours = any(own.optimizer is optimizer for own in self._own)
+            let_go(optimizer, options, scheduled=bool(mine) or ours)
+            if mine:
+                begin_again(mine, self._num_steps())
+
+    def _num_steps(self) -> int:
+        """How often schedulers have stepped up to here."""
+        state = self._state
+        return int(state.update_timestamp.batch if self.every_batch else state.timestamp.epoch)
 
     def refresh(self) -> None:
         """Set the learning rates of this library's schedules to their values now.
 
         A schedule or duration that changed since the checkpoint takes effect at the first batch.
         """
-        with self._counting_updates():
-            for scheduler in self._own:
+        for scheduler in self._own:
+            with self._counting_updates(scheduler.optimizer):
                 factors = [factor(0) for factor in scheduler.lr_lambdas]  # type: ignore[attr-defined]
-                groups = scheduler.optimizer.param_groups
-                for group, base, factor in zip(groups, scheduler.base_lrs, factors, strict=True):
-                    group["lr"] = base * factor
-                scheduler._last_lr = [group["lr"] for group in groups]
+            groups = scheduler.optimizer.param_groups
+            for group, base, factor in zip(groups, scheduler.base_lrs, factors, strict=True):
+                group["lr"] = base * factor
+            scheduler._last_lr = [group["lr"] for group in groups]

@@ -17,6 +17,8 @@ from composer.core.precision import Precision, autocast_factory
 from composer.core.scaler import needs_closure
 from composer.core.types import Batch
 from composer.trainer.metrics import TrainMetrics
+from composer.trainer.nonfinite import NoLossTokensError
+from composer.trainer.ranks import LossMean
 from composer.utils.iteration import map_collection
 from composer.utils.modules import unwrapped_model
 
@@ -38,6 +40,9 @@ _AFTER_LOSS = Event.AFTER_LOSS
 _BEFORE_BACKWARD = Event.BEFORE_BACKWARD
 _AFTER_BACKWARD = Event.AFTER_BACKWARD
 _AFTER_TRAIN_BATCH = Event.AFTER_TRAIN_BATCH
+
+# Kinds of batches that name no tokens, asked at every batch.
+_WITHOUT_TOKENS = frozenset({tuple, list, torch.Tensor})
 
 Loss = torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
 
@@ -107,6 +112,13 @@ def _under_autocast(state: State, function: Callable[..., Any]) -> Callable[...,
     return run
 
 
+def _counts_tokens(model: Any) -> bool:
+    """Whether a model says itself how many tokens of a batch carry loss."""
+    return isinstance(model, ComposerModel) and (
+        type(model).num_loss_tokens is not ComposerModel.num_loss_tokens
+    )
+
+
 def num_loss_tokens(model: Any, spec: DataSpec, batch: Batch, *, on_tokens: bool) -> int | None:
     """Count what a model's mean loss over a batch is a mean of, if that is tokens.
 
@@ -128,10 +140,9 @@ def num_loss_tokens(model: Any, spec: DataSpec, batch: Batch, *, on_tokens: bool
         >>> num_loss_tokens(None, DataSpec([]), batch, on_tokens=False)
         1
     """
-    if isinstance(model, ComposerModel) and (
-        type(model).num_loss_tokens is not ComposerModel.num_loss_tokens
-    ):
-        return model.num_loss_tokens(batch)
+    if _counts_tokens(model):
+        tokens: int | None = model.num_loss_tokens(batch)
+        return tokens
     if on_tokens:
         return spec.get_num_tokens_in_batch(batch, "loss_generating")
     if isinstance(batch, Mapping):
@@ -193,6 +204,22 @@ class TrainStep:
         sync: Averages gradients over them.
         guard: Looks at the loss before it becomes an update.
         memory: Runs what may run out of memory; see ``auto_microbatch.run_or_agree``.
+
+    Example:
+        >>> from composer.core.data_spec import DataSpec
+        >>> from composer.core.engine import Engine
+        >>> from composer.core.logger import Logger
+        >>> from composer.core.state import State
+        >>> from composer.devices import DeviceCPU
+        >>> from composer.models import ComposerClassifier
+        >>> model = ComposerClassifier(torch.nn.Linear(2, 3), num_classes=3)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> state = State(model, 0, "r", DeviceCPU(), optimizers=optimizer)
+        >>> step = TrainStep(state, Engine(state, Logger(state)), DataSpec([]))
+        >>> state.batch = (torch.ones(4, 2), torch.zeros(4, dtype=torch.long))
+        >>> first, second = step.run(4)["total"], step.run(4)["total"]
+        >>> bool(second < first)
+        True
     """
 
     def __init__(
@@ -224,11 +251,15 @@ class TrainStep:
         self._loss_of = _under_autocast(state, loss or model.loss)
         self._create_graph = any(a.backwards_create_graph for a in state.algorithms)
         self._metrics = TrainMetrics(state)
+        self._asks_tokens = on_tokens or _counts_tokens(model)
         self._ranks = ranks
+        # Of this step alone: optimizers that take turns have losses of different names.
+        self._mean = LossMean()
         self._sync = sync
         self._guard = guard
         self._memory = memory
         self._update = self._choose_update()
+        self._losses: dict[str, torch.Tensor] = {}
 
     def _choose_update(self) -> Callable[[Callable[[], torch.Tensor]], bool] | None:
         """How gradients become an update; ``None`` for one optimizer without loss scaling."""
@@ -248,8 +279,9 @@ class TrainStep:
             The losses by name, detached, averaged over the batch (of all ranks); on the device.
 
         Raises:
-            NonFiniteLossError: If the loss is not finite and somebody asked to know; nothing was
-                updated.
+            NonFiniteLossError: If the loss is not finite and somebody asked to know, or no token
+                of the batch carries loss; nothing was updated.
+            ValueError: If ranks have losses of different names.
         """
         state = self._state
         batch = state.batch
@@ -261,7 +293,8 @@ class TrainStep:
             weights = self._weights(pieces)
         elif self._ranks is not None:
             weights = self._weights(pieces)
-        self._losses: dict[str, torch.Tensor] = {}
+        elif self._asks_tokens or type(batch) not in _WITHOUT_TOKENS:
+            self._refuse_without_tokens(batch)
 
         def closure() -> torch.Tensor:
             return self._accumulate(batch, pieces, weights)
@@ -271,7 +304,14 @@ class TrainStep:
             state.step_applied = True
         else:
             state.step_applied = self._update(closure)
-        return self._losses if self._ranks is None else self._ranks.mean(self._losses)
+        return self._losses if self._ranks is None else self._mean(self._losses)
+
+    def _refuse_without_tokens(self, batch: Batch) -> None:
+        if self._tokens(batch) == 0:
+            raise NoLossTokensError(self._state)
+
+    def _tokens(self, piece: Batch) -> int | None:
+        return num_loss_tokens(self._model, self._spec, piece, on_tokens=self._on_tokens)
 
     def _weights(self, pieces: Sequence[Batch]) -> Sequence[float]:
         """Each piece's share of the whole batch, over all ranks, times their number.
@@ -280,17 +320,13 @@ class TrainStep:
         """
         counts: list[float] = []
         for piece in pieces:
-            tokens = num_loss_tokens(self._model, self._spec, piece, on_tokens=self._on_tokens)
+            tokens = self._tokens(piece)
             counts.append(self._spec.get_num_samples_in_batch(piece) if tokens is None else tokens)
         total, size = float(sum(counts)), 1
         if self._ranks is not None:
             total, size = self._ranks.total(total), self._ranks.size
         if total == 0:
-            raise ValueError(
-                "the batch holds no tokens that carry loss, so there is nothing to learn from it "
-                "and its mean loss is not a number; leave such batches out, or, with "
-                "accumulate_train_batch_on_tokens=True, pass `get_num_tokens_in_batch` to DataSpec"
-            )
+            raise NoLossTokensError(self._state)
         return [count * size / total for count in counts]
 
     # ---- updates ------------------------------------------------------------------------------
@@ -347,6 +383,9 @@ class TrainStep:
     ) -> None:
         sync = self._sync
         if sync is None:
+            if len(pieces) == 1:
+                self._train_piece(pieces[0], weights[0], losses)
+                return
             for piece, weight in zip(pieces, weights, strict=True):
                 # Where no token carries loss, the mean would be that of nothing.
                 if weight or self._metrics.active:
@@ -360,7 +399,11 @@ class TrainStep:
         last = len(pieces) - 1
         for i, (piece, weight) in enumerate(zip(pieces, weights, strict=True)):
             with sync.microbatch(last=i == last):
-                self._train_piece(piece, weight, losses, counts=i < own)
+                try:
+                    self._train_piece(piece, weight, losses, counts=i < own)
+                except RuntimeError as error:
+                    sync.explain(error)
+                    raise
 
     def _train_piece(
         self,
@@ -386,20 +429,11 @@ class TrainStep:
         run_event(_AFTER_LOSS)
         run_event(_BEFORE_BACKWARD)
         loss = state.loss
-        if type(loss) is torch.Tensor and not loss.dim():
-            total, named = loss, {"total": loss}
+        if weight == 1.0 and not losses and type(loss) is torch.Tensor and not loss.dim():
+            total = loss  # the usual case, in which nothing is to be weighed
+            losses["total"] = loss.detach()
         else:
-            total, named = reduce_loss(loss)
-        if weight == 0.0:
-            named = {name: torch.zeros_like(value) for name, value in named.items()}
-            total = _nothing_of(state.outputs)
-        for name, value in named.items():
-            value = value.detach()
-            if weight != 1.0:
-                value = value * weight
-            losses[name] = losses[name] + value if name in losses else value
-        if weight != 1.0:
-            total = total * weight
+            total = self._weigh(loss, weight, losses)
         if self._scaler is not None:
             total = self._scaler.scale(total)
         if self._create_graph:
@@ -409,3 +443,16 @@ class TrainStep:
         run_event(_AFTER_BACKWARD)
         if kept is not None:
             self._metrics.update(kept)
+
+    def _weigh(self, loss: Any, weight: float, losses: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Add a microbatch's share to the batch's losses; returns what is to be trained on."""
+        total, named = reduce_loss(loss)
+        if weight == 0.0:
+            named = {name: torch.zeros_like(value) for name, value in named.items()}
+            total = _nothing_of(self._state.outputs)
+        for name, value in named.items():
+            value = value.detach()
+            if weight != 1.0:
+                value = value * weight
+            losses[name] = losses[name] + value if name in losses else value
+        return total if weight == 1.0 else total * weight

@@ -7,6 +7,8 @@ they are found here, so that a position in the data can hold their states.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import random
 import types
@@ -25,7 +27,7 @@ Generator = random.Random | np.random.Generator | np.random.RandomState | torch.
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _OPAQUE = (
     *(str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor),
-    *(np.ndarray, np.generic, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
+    *(np.ndarray, np.generic, types.ModuleType),
 )
 _DEPTH, _WIDTH, _THINGS = 5, 64, 2000
 
@@ -80,10 +82,11 @@ def host_streams(seed: int) -> Iterator[None]:
 
 
 def own_streams(*things: Any) -> dict[str, Generator]:
-    """Find the random generators that things hold in their attributes and containers.
+    """Find the random generators that things hold in attributes, containers and closures.
 
-    The search is bounded: a few levels deep, the first elements of a container, no code of the
-    things is run. A generator made while an item is read is not there yet and is not found.
+    The search is bounded: a few levels deep, the first elements of a container; no code of the
+    things is run. Not found are a generator that is made while an item is read, since it is not
+    there yet, and a global variable that a function names.
 
     Args:
         things: Where to look, such as a data set and a collate function.
@@ -119,9 +122,26 @@ def _parts(thing: Any) -> list[tuple[Any, Any]]:
         return list(thing.items())[:_WIDTH] if len(thing) <= _WIDTH else []
     if isinstance(thing, (list, tuple)):
         return list(enumerate(thing[:_WIDTH]))
+    if isinstance(thing, types.FunctionType):
+        return _held_by(thing)
+    if isinstance(thing, types.MethodType):
+        return [("__self__", thing.__self__), ("__func__", thing.__func__)]
+    if isinstance(thing, functools.partial):
+        return [("func", thing.func), ("args", thing.args), ("keywords", thing.keywords)]
     # The dictionary itself, so that no property is run.
     attributes = getattr(thing, "__dict__", None)
     return list(attributes.items()) if isinstance(attributes, dict) else []
+
+
+def _held_by(function: types.FunctionType) -> list[tuple[str, Any]]:
+    """What a function encloses, and its defaults."""
+    found: list[tuple[str, Any]] = [("defaults", function.__defaults__)]
+    found.append(("keyword defaults", function.__kwdefaults__))
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            found.append((name, cell.cell_contents))
+    return found
 
 
 class OwnStreams:

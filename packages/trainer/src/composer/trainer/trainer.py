@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import warnings
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,53 +22,60 @@ from composer.core.event import Event
 from composer.core.logger import Logger, LoggerDestination
 from composer.core.model import ComposerModel
 from composer.core.passes import AlgorithmPass
-from composer.core.persistence import restore_pending_schedulers
 from composer.core.precision import Precision, ensure_precision, validate_precision
 from composer.core.state import State
 from composer.core.time import Time
 from composer.core.types import Batch
 from composer.devices import Device, get_device
-from composer.distributed.ddp import prepare_ddp_module
-from composer.distributed.sync import DDPSyncStrategy, GradientSync, ensure_sync_strategy
+from composer.distributed.sync import ensure_sync_strategy
 from composer.trainer import assemble
 from composer.trainer.alternating import (
-    AlternatingStep,
     OptimizerStep,
     check_turns,
     split_optimizers,
 )
-from composer.trainer.auto_microbatch import AutoMicrobatchStep, run_or_agree
+from composer.trainer.batch_steps import SharedModel, make_step, share_model
 from composer.trainer.data import TrainData
 from composer.trainer.evaluation import EvalLoop
-from composer.trainer.interruption import Interruption, parse_wall_clock
+from composer.trainer.fit_arguments import (
+    check_fit_arguments,
+    check_scaling,
+    set_duration,
+    training_is_over,
+    warn_default_optimizer,
+)
+from composer.trainer.interruption import Interruption, TrainingInterrupted, parse_wall_clock
 from composer.trainer.loop import TrainLoop
 from composer.trainer.metrics import fresh_metrics
-from composer.trainer.nonfinite import NonFinitePolicy, check_policy
+from composer.trainer.nonfinite import NonFiniteAction, NonFinitePolicy, check_policy
 from composer.trainer.options import (
     Interval,
     LoadOptions,
     SaveOptions,
     as_list,
-    check_auto_microbatching,
     check_epoch_length,
     check_labels,
     check_later_features,
     check_microbatch_size,
     check_model,
     check_optimizers,
-    check_ratio,
     check_seed,
     check_subset,
+    ignored_keys,
     parse_duration,
-    warn_large_microbatch,
+    unwrap_compiled,
+    warn_replaced_labels,
 )
 from composer.trainer.prediction import predict
-from composer.trainer.ranks import ranks_of_this_run
-from composer.trainer.resume import Resumption, reconcile_late, restore_training, resume
+from composer.trainer.resume import (
+    Resumption,
+    restore_newest,
+    resume,
+)
 from composer.trainer.run_names import run_name as name_run
-from composer.trainer.schedules import Schedules, scale_duration
+from composer.trainer.schedule_plan import SchedulePlan
+from composer.trainer.schedules import scale_duration
 from composer.trainer.settings import optimizer_settings
-from composer.trainer.step import BatchStep, TrainStep
 from composer.utils import dist
 from composer.utils.hparams import extract_hparams
 from composer.utils.iteration import ensure_tuple
@@ -210,12 +218,29 @@ class Trainer:
     state: State
     logger: Logger
     engine: Engine
-    # What stays from construction to the end
+    auto_log_hparams: bool
+    local_hparams: dict[str, Any]
+    # What does the work, from construction to the end
     _data: TrainData | None
-    _schedules: Schedules
+    _plan: SchedulePlan
     _evaluation: EvalLoop
     _saver: CheckpointSaver | None
+    _interruption: Interruption
+    _shared: SharedModel
+    # What was asked for, where a call of `fit` or `eval` goes by it
+    _device: Device
+    _loading: LoadOptions
+    _strict: bool
+    _nonfinite_policy: NonFiniteAction | None
+    _turns: list[OptimizerStep]
+    _default_optimizer: bool
+    _eval_settings: tuple[Interval, int]
+    _spin_dataloaders: bool
+    _on_tokens: bool
+    _microbatch_size: int | float | str | None
+    # How it went so far: what was loaded, and whether the last call of `fit` met an error
     _resumption: Resumption | None
+    _failed: bool
 
     def __init__(
         self,
@@ -299,7 +324,7 @@ class Trainer:
 
         # 1. Everything that can be refused is refused before anything is built.
         assemble.configure_python_logging(python_log_level)
-        model, forward = _unwrap_compiled(model)
+        model, forward = unwrap_compiled(model)
         check_model(model)
         check_later_features(
             parallelism_config=parallelism_config,
@@ -311,9 +336,7 @@ class Trainer:
         self._nonfinite_policy = check_policy(on_nonfinite_loss, strict=strict_mode)
         ensure_sync_strategy(ddp_sync_strategy, find_unused_parameters=False)
         duration = parse_duration(max_duration, "max_duration")
-        check_ratio(scale_schedule_ratio)
-        if scale_schedule_ratio != 1.0 and schedulers is None:
-            raise ValueError("scale_schedule_ratio needs schedulers")
+        check_scaling(schedulers, scale_schedule_ratio)
         self._device = get_device(device)
         if dist.get_world_size() > 1:
             dist.initialize_dist(self._device, dist_timeout)
@@ -325,7 +348,7 @@ class Trainer:
             overwrite=save_overwrite or autoresume,
             interval=save_interval,
             weights_only=save_weights_only,
-            ignore_keys=_ignored(save_ignore_keys),
+            ignore_keys=ignored_keys(save_ignore_keys),
             num_checkpoints_to_keep=save_num_checkpoints_to_keep,
             async_save=save_async,
             keep_every=save_keep_every,
@@ -339,12 +362,14 @@ class Trainer:
             weights_only=load_weights_only,
             strict_model_weights=load_strict_model_weights,
             progress_bar=load_progress_bar,
-            ignore_keys=_ignored(load_ignore_keys),
+            ignore_keys=ignored_keys(load_ignore_keys),
             exclude_algorithms=as_list(load_exclude_algorithms),
             overrides=None if load_overrides is None else as_list(load_overrides),
             autoresume=autoresume,
         )
         loading.check(saving, run_name_given=name_given)
+        if self._nonfinite_policy is NonFiniteAction.REWIND:
+            loading.check_rewind(saving)
         self._loading = loading
 
         # 2. Precision, seed.
@@ -402,121 +427,95 @@ class Trainer:
         self.logger = Logger(self.state, destinations)
         self.engine = Engine(self.state, self.logger, algorithm_passes)
         model.logger = self.logger
-        self.engine.run_event(Event.INIT)
+        with assemble.without_empty_folder(saving.folder, name):
+            self.engine.run_event(Event.INIT)
 
-        # 5. Metrics, evaluation, training data.
-        self.state.train_metrics = fresh_metrics(self.state, is_train=True)
-        self._evaluation = EvalLoop(self.state, self.engine, self.logger)
-        self._eval_settings = (eval_interval, eval_subset_num_batches)
-        self.state.evaluators = assemble.evaluators(
-            self.state,
-            eval_dataloader,
-            interval=eval_interval,
-            subset_num_batches=eval_subset_num_batches,
-        )
-        self._spin_dataloaders = spin_dataloaders
-        self._data = None
-        self._on_tokens = accumulate_train_batch_on_tokens
-        self._forward = forward
-        self._microbatch_size = device_train_microbatch_size
-        check_microbatch_size(device_train_microbatch_size, None, "device_train_microbatch_size")
-        self.state.max_duration = duration
-        if duration is not None:
-            self.state.max_duration = scale_duration(duration, scale_schedule_ratio)
-        if train_dataloader is not None:
-            self._set_train_data(train_dataloader, train_dataloader_label, train_subset_num_batches)
-            check_epoch_length(self.state, self.state.max_duration)
+            # 5. Metrics, evaluation, training data.
+            self.state.train_metrics = fresh_metrics(self.state, is_train=True)
+            self._evaluation = EvalLoop(self.state, self.engine, self.logger)
+            self._eval_settings = (eval_interval, eval_subset_num_batches)
+            self.state.evaluators = assemble.evaluators(
+                self.state,
+                eval_dataloader,
+                interval=eval_interval,
+                subset_num_batches=eval_subset_num_batches,
+            )
+            self._spin_dataloaders = spin_dataloaders
+            self._data = None
+            self._on_tokens = accumulate_train_batch_on_tokens
+            self._microbatch_size = device_train_microbatch_size
+            check_microbatch_size(
+                device_train_microbatch_size, None, "device_train_microbatch_size"
+            )
+            self.state.max_duration = duration
+            if duration is not None:
+                self.state.max_duration = scale_duration(duration, scale_schedule_ratio)
+            if train_dataloader is not None:
+                self._set_train_data(
+                    train_dataloader, train_dataloader_label, train_subset_num_batches
+                )
+                check_epoch_length(self.state, self.state.max_duration)
 
-        # 6. Schedulers, once duration and data are there; else they wait for `fit`.
-        self._pending_schedulers: Any = schedulers
-        self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
-        self._schedules = Schedules(self.state, None)
-        settled = train_dataloader is not None and duration is not None
-        if settled:
-            self._compile_schedulers()
+            # 6. Schedulers, once duration and data are there; else they wait for `fit`.
+            self._plan = SchedulePlan(
+                self.state,
+                schedulers,
+                ratio=scale_schedule_ratio,
+                every_batch=step_schedulers_every_batch,
+                turns=self._turns,
+            )
+            settled = train_dataloader is not None and duration is not None
+            if settled:
+                self._plan.make()
 
-        # 7. Resumption, then random streams as if the run had just begun.
-        self.engine.run_event(Event.BEFORE_LOAD)
-        self.state.settings = {
-            "optimizers": optimizer_settings(found_optimizers),
-            "schedulers": [description for description, _ in self._schedules.described],
-            "max_duration": None if duration is None else str(self.state.max_duration),
-        }
-        self._resumption = resume(
-            self.state,
-            self.logger,
-            loading,
-            saving,
-            schedules=self._schedules if settled else None,
-            seed_given=seed_given,
-            strict=strict_mode,
-            spin=spin_dataloaders,
-        )
-        if self._resumption is not None:
-            self._schedules.refresh()
-            self._give_position_to_data()
-        self.engine.run_event(Event.AFTER_LOAD)
-        # Only now: a checkpoint brings its own seed and may bring algorithms.
-        self.logger.log_hyperparameters(self._run_facts())
-        if self.local_hparams:
-            self.logger.log_hyperparameters(self.local_hparams)
-        seed_all(self.state.seed % 2**32)
-        if compile_config is not None and self._forward is None:
-            self.state.model.compile(**compile_config)
-        self._share_model(ddp_sync_strategy)
-
-    def _share_model(self, strategy: str | None) -> None:
-        """On several ranks, let them start from one model and average its gradients."""
-        self._ranks = ranks_of_this_run()
-        self._sync: GradientSync | None = None
-        if self._ranks is None:
-            return
-        unused = any(a.find_unused_parameters for a in self.state.algorithms)
-        # The wrapper only computes: `state.model` stays the user's own, whose names it has.
-        wrapped = prepare_ddp_module(self._forward or self.state.model, unused)
-        chosen = ensure_sync_strategy(strategy, unused)
-        # The wrapper knows one forward pass and one loss only, and it exchanges gradients in the
-        # middle of what may run out of memory on one rank.
-        if self._turns or self._microbatch_size == "auto":
-            chosen = DDPSyncStrategy.FORCED_SYNC
-        else:
-            self._forward = wrapped
-        self._sync = GradientSync(wrapped, chosen)
+            # 7. Resumption, then random streams as if the run had just begun.
+            self.engine.run_event(Event.BEFORE_LOAD)
+            self.state.settings = {
+                "optimizers": optimizer_settings(found_optimizers),
+                "schedulers": [description for description, _ in self._plan.current.described],
+                "max_duration": None if duration is None else str(self.state.max_duration),
+            }
+            self._resumption = resume(
+                self.state,
+                self.logger,
+                loading,
+                saving,
+                schedules=self._plan.current if settled else None,
+                seed_given=seed_given,
+                strict=strict_mode,
+                spin=spin_dataloaders,
+            )
+            if self._resumption is not None:
+                self._plan.current.refresh()
+                self._give_position_to_data()
+            self.engine.run_event(Event.AFTER_LOAD)
+            # Only now: a checkpoint brings its own seed and may bring algorithms.
+            self.logger.log_hyperparameters(assemble.run_facts(self.state))
+            if self.local_hparams:
+                self.logger.log_hyperparameters(self.local_hparams)
+            seed_all(self.state.seed % 2**32)
+            if compile_config is not None and forward is None:
+                self.state.model.compile(**compile_config)
+            self._shared = share_model(
+                self.state,
+                forward,
+                strategy=ddp_sync_strategy,
+                turns=bool(self._turns),
+                auto=device_train_microbatch_size == "auto",
+            )
+            self._failed = False
 
     # ---- set-up that `fit` repeats ------------------------------------------------------------
-
-    def _run_facts(self) -> dict[str, Any]:
-        from importlib import metadata
-
-        facts: dict[str, Any] = {
-            "composer_version": metadata.version("composer-core"),
-            "num_nodes": dist.get_world_size() // dist.get_local_world_size(),
-            f"num_{self._device.name}s_per_node": dist.get_local_world_size(),
-            "rank_zero_seed": self.state.rank_zero_seed,
-        }
-        for algorithm in self.state.algorithms:
-            facts[f"enabled_algorithms/{type(algorithm).__name__}"] = True
-        return facts
 
     def _set_train_data(self, given: Loader, label: str, subset_num_batches: int | None) -> None:
         spec = assemble.set_train_data(
             self.state, given, label=label, subset_num_batches=subset_num_batches
         )
         assemble.agree_on_length(self.state)
-        batch_size = getattr(spec.dataloader, "batch_size", None)
-        warn_large_microbatch(self._microbatch_size, batch_size)
-        self._set_microbatch_size(batch_size)
+        assemble.set_microbatch_size(self.state, self._microbatch_size, spec.dataloader)
         self._data = TrainData(spec, self.state, strict=self._strict)
         self.state.dataset_state = self._data
         self._give_position_to_data()
-
-    def _set_microbatch_size(self, batch_size: Any) -> None:
-        state, size = self.state, self._microbatch_size
-        state.device_train_microbatch_size = check_microbatch_size(
-            size, batch_size, "device_train_microbatch_size"
-        )
-        state.auto_microbatching = size == "auto"
-        check_auto_microbatching(state)
 
     def _give_position_to_data(self) -> None:
         """A position that was loaded before the data was there waits for it."""
@@ -524,21 +523,6 @@ class Trainer:
         if position and self._data is not None:
             self._data.load_state_dict(position)
             self.state.dataset_resumption = {}
-
-    def _compile_schedulers(self) -> None:
-        ratio, every_batch = self._schedule_settings
-        self._schedules = Schedules(
-            self.state,
-            self._pending_schedulers,
-            ratio=ratio,
-            every_batch=every_batch,
-            own=[(turn.optimizer, turn.schedulers) for turn in self._turns],
-        )
-        self._pending_schedulers = None
-        restore_pending_schedulers(self.state)
-        self._schedules.take_base_rates()
-        self.state.settings["schedulers"] = [d for d, _ in self._schedules.described]
-        self._schedules.refresh()
 
     # ---- training -----------------------------------------------------------------------------
 
@@ -588,32 +572,17 @@ class Trainer:
                 contradict each other.
         """
         state = self.state
-        check_ratio(scale_schedule_ratio)
-        if scale_schedule_ratio != 1.0 and schedulers is None:
-            raise ValueError("scale_schedule_ratio needs schedulers")
-        if step_schedulers_every_batch is not None and schedulers is None:
-            raise ValueError("step_schedulers_every_batch needs schedulers")
-        if not state.optimizers:
-            raise ValueError(
-                "the model has no parameters and the trainer no optimizer, so there is nothing to "
-                "train; it can evaluate and predict"
-            )
-        if eval_dataloader is None and (eval_interval != 1 or eval_subset_num_batches != -1):
-            raise ValueError(
-                "eval_interval and eval_subset_num_batches of fit belong to its eval_dataloader; "
-                "pass that too, or give them to the trainer"
-            )
-        if train_dataloader is None and train_dataloader_label != "train":
-            raise ValueError(
-                f"train_dataloader_label={train_dataloader_label!r} names the train_dataloader "
-                f"given with it; pass that too, or give the label to the trainer"
-            )
+        check_scaling(schedulers, scale_schedule_ratio, step_schedulers_every_batch)
+        check_fit_arguments(
+            state,
+            train_dataloader=train_dataloader,
+            train_dataloader_label=train_dataloader_label,
+            eval_dataloader=eval_dataloader,
+            eval_interval=eval_interval,
+            eval_subset_num_batches=eval_subset_num_batches,
+        )
         if self._default_optimizer:
-            warnings.warn(
-                "no optimizer was given; training uses DecoupledSGDW with lr=0.1. Pass "
-                "`optimizers` to the trainer",
-                stacklevel=2,
-            )
+            warn_default_optimizer()
             self._default_optimizer = False
         if device_train_microbatch_size is not None:
             self._microbatch_size = device_train_microbatch_size
@@ -629,17 +598,19 @@ class Trainer:
         assert data is not None
         if reset_time:
             state.restart_clock()
-        self._set_duration(duration, scale_schedule_ratio)
-        if self._nothing_left():
+        set_duration(state, duration, scale_schedule_ratio, autoresume=self._loading.autoresume)
+        if training_is_over(state, self._resumption):
             return
         if schedulers is not None:
-            self._pending_schedulers = schedulers
-            self._schedule_settings = (scale_schedule_ratio, step_schedulers_every_batch)
+            self._plan.replace(
+                schedulers, ratio=scale_schedule_ratio, every_batch=step_schedulers_every_batch
+            )
         state.settings["max_duration"] = str(state.max_duration)
-        self._settle_schedulers()
+        loaded = None if self._resumption is None else self._resumption.options
+        self._plan.settle(loaded, strict=self._strict)
         # A clock that was set to zero, or a longer run, takes effect at the first batch; a schedule
         # that does not fit the new duration is refused here.
-        self._schedules.refresh()
+        self._plan.current.refresh()
         if eval_dataloader is not None:
             state.evaluators = assemble.evaluators(
                 state,
@@ -652,7 +623,7 @@ class Trainer:
             )
         check_labels(state, data.spec)
         if precision is not None:
-            self._set_precision(precision)
+            assemble.set_precision(state, precision)
         policy = self._nonfinite_policy
         nonfinite = None if policy is None else NonFinitePolicy(policy, state, self._rewind)
         loop = TrainLoop(
@@ -660,8 +631,16 @@ class Trainer:
             self.engine,
             self.logger,
             data=data,
-            step=self._make_step(data.spec, nonfinite),
-            schedules=self._schedules,
+            step=make_step(
+                state,
+                self.engine,
+                data.spec,
+                model=self._shared,
+                turns=self._turns,
+                on_tokens=self._on_tokens,
+                nonfinite=nonfinite,
+            ),
+            schedules=self._plan.current,
             evaluation=self._evaluation,
             spin=self._spin_dataloaders if spin_dataloaders is None else spin_dataloaders,
             restore_random_state=self._take_random_state(),
@@ -670,54 +649,18 @@ class Trainer:
             if self._saver is None
             else partial(self._saver.save_unless_saved, state, self.logger),
             nonfinite=nonfinite,
-            ranks=self._ranks,
+            ranks=self._shared.ranks,
         )
         try:
             with self._interruption.installed():
                 loop.run()
-        except BaseException:
+        except BaseException as error:
+            self._failed = not isinstance(error, TrainingInterrupted)
             self._finish_writing()
             raise
+        self._failed = False
         for optimizer in state.optimizers:
             optimizer.zero_grad()
-
-    def _settle_schedulers(self) -> None:
-        """Make the schedulers that waited for data or duration, as the trainer would have."""
-        state = self.state
-        first = not self._schedules.described
-        turns = first and any(turn.schedulers is not None for turn in self._turns)
-        if self._pending_schedulers is None and not state.scheduler_resumption and not turns:
-            return
-        self._compile_schedulers()
-        if first and self._resumption is not None and not self._loading.weights_only:
-            reconcile_late(state, self._loading, self._schedules, strict=self._strict)
-
-    def _make_step(self, spec: DataSpec, nonfinite: NonFinitePolicy | None) -> BatchStep:
-        """What trains on one batch: one step, or one for each optimizer that takes its turn."""
-        settings: dict[str, Any] = {
-            "memory": run_or_agree if self.state.auto_microbatching else None,
-            "on_tokens": self._on_tokens,
-            "ranks": self._ranks,
-            "sync": self._sync,
-            "guard": None if nonfinite is None else nonfinite.guard,
-        }
-
-        def make(**more: Any) -> BatchStep:
-            step = TrainStep(self.state, self.engine, spec, **settings, **more)
-            return AutoMicrobatchStep(self.state, step) if self.state.auto_microbatching else step
-
-        if not self._turns:
-            return make(forward=self._forward)
-        model = self.state.model
-        return AlternatingStep(
-            self.state,
-            self._turns,
-            lambda turn: make(
-                forward=getattr(model, turn.forward),
-                loss=getattr(model, turn.loss),
-                optimizers=[turn.optimizer],
-            ),
-        )
 
     def _finish_writing(self) -> None:
         """After an error: what led to it is worth having, and so is a checkpoint on its way."""
@@ -730,18 +673,9 @@ class Trainer:
 
     def _rewind(self) -> str | None:
         """Put weights and optimizers of the newest checkpoint back; returns its name."""
-        state, saver = self.state, self._saver
-        if saver is not None:
-            saver.wait()
-        saved = [] if saver is None else saver.saved_checkpoints
-        # Rank zero writes the files, under names with its rank.
-        found = [saved[-1] if saved else state.load_path]
-        dist.broadcast_object_list(found)
-        path = found[0]
-        if path is None:
-            return None
-        restore_training(state, path, self.logger)
-        self._schedules.refresh()
+        path = restore_newest(self.state, self._saver, self.logger)
+        if path is not None:
+            self._plan.current.refresh()
         return path
 
     def _restate_data(self, subset_num_batches: int | None) -> None:
@@ -751,71 +685,15 @@ class Trainer:
         if subset_num_batches is not None:
             check_subset(subset_num_batches, "train_subset_num_batches")
             state.dataloader_len = subset_num_batches
-        self._set_microbatch_size(getattr(data.loader, "batch_size", None))
-
-    def _set_duration(self, duration: int | str | Time[int] | None, ratio: float) -> None:
-        state = self.state
-        more = parse_duration(duration, "duration")
-        if more is not None:
-            if self._loading.autoresume:
-                raise ValueError(
-                    f"fit(duration={duration!r}) trains that much more than now, so with "
-                    f"autoresume=True each restart would train longer; pass the whole length as "
-                    f"Trainer(max_duration=...)"
-                )
-            state.max_duration = state.timestamp.get(more.unit) + scale_duration(more, ratio)
-        elif ratio != 1.0 and state.max_duration is not None:
-            state.max_duration = scale_duration(state.max_duration, ratio)
-        if state.max_duration is None:
-            raise ValueError(
-                "how long to train is not known; pass max_duration to the trainer or duration to "
-                "fit"
-            )
-        check_epoch_length(state, state.max_duration)
-
-    def _nothing_left(self) -> bool:
-        """Whether the run is finished already; an error unless it was resumed as finished."""
-        state = self.state
-        total = state.max_duration
-        assert total is not None
-        if state.timestamp.count(total.unit) < total.value or state.pending_evaluations:
-            return False
-        inside, length = int(state.timestamp.batch_in_epoch), state.dataloader_len
-        if self._resumption is not None and length is not None and 0 < inside == length.value:
-            return False  # the end of the epoch is still to come
-        if self._resumption is not None:
-            log.warning(
-                "run %s is finished: %s stands at %s of max_duration=%s, so there is nothing to "
-                "train",
-                state.run_name,
-                self._resumption.path,
-                state.timestamp.get(total.unit),
-                total,
-            )
-            return True
-        raise ValueError(
-            f"no training would happen: the run stands at {state.timestamp.get(total.unit)!s} of "
-            f"max_duration={total!s}. Pass fit(duration=...) to train on, or fit(reset_time=True) "
-            f"to start the clock over"
-        )
-
-    def _set_precision(self, precision: str | Precision) -> None:
-        precision = ensure_precision(precision)
-        if precision is self.state.precision:
-            return  # the loss scale found so far is kept
-        validate_precision(precision, self._device)
-        assemble.say_slow_precision(precision, self._device)
-        self.state.precision = precision
-        self.state.scaler = assemble.make_scaler(precision, self._device)
+        assemble.set_microbatch_size(state, self._microbatch_size, data.loader)
 
     def _take_random_state(self) -> Callable[[], None] | None:
         """The random streams of the checkpoint, to be restored once, as the last thing."""
         resumption = self._resumption
         if resumption is None or resumption.random_states is None:
             return None
-        states = resumption.random_states
-        self._resumption = Resumption(resumption.path, None)
-        return lambda: load_rng_state(states)
+        self._resumption = dataclasses.replace(resumption, random_states=None)
+        return partial(load_rng_state, resumption.random_states)
 
     # ---- evaluation and prediction ------------------------------------------------------------
 
@@ -845,13 +723,7 @@ class Trainer:
                 interval=self._eval_settings[0],
                 subset_num_batches=self._eval_settings[1],
             )
-            replaced = {e.label for e in chosen} & {e.label for e in known}
-            if replaced:
-                warnings.warn(
-                    f"the evaluation sets {sorted(replaced)} have labels that the trainer's own "
-                    f"sets have too, whose metrics are overwritten; give them other labels",
-                    stacklevel=2,
-                )
+            warn_replaced_labels(chosen, known)
         if not chosen:
             raise ValueError(
                 "there is nothing to evaluate on; pass eval_dataloader to the trainer or to eval"
@@ -952,20 +824,13 @@ class Trainer:
         )
 
     def close(self) -> None:
-        """Close loggers and callbacks; called at the end of the process if it was not before."""
+        """Close loggers and callbacks; called at the end of the process if it was not before.
+
+        Ranks wait for each other, unless an error ended ``fit`` or is on its way.
+        """
         self.engine.close()
         if self._data is not None:
             self._data.close()
-        dist.barrier()
-
-
-def _ignored(keys: Any) -> Any:
-    return keys if keys is None or callable(keys) else as_list(keys)
-
-
-def _unwrap_compiled(model: Any) -> tuple[Any, Any]:
-    """Take a model out of ``torch.compile``'s wrapper, keeping what computes its outputs."""
-    original = getattr(model, "_orig_mod", None)
-    if isinstance(original, ComposerModel):
-        return original, model
-    return model, None
+        # After an error nobody waits: a rank that failed elsewhere would never come.
+        if not self._failed and not isinstance(sys.exception(), Exception):
+            dist.barrier()

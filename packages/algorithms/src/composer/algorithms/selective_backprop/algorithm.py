@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
 from composer.algorithms._checks import check_integer, check_number
 from composer.algorithms._state import loss_function
 from composer.algorithms.selective_backprop.functional import (
     check_loss_function,
-    per_sample,
     sample_by_loss,
     should_selective_backprop,
 )
-from composer.algorithms.selective_backprop.ranking import first_tensor, losses_of
+from composer.algorithms.selective_backprop.ranking import Ranking, first_tensor
 from composer.algorithms.selective_backprop.thinning import LEAST, Thinning
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
@@ -30,11 +27,12 @@ __all__ = ["SelectiveBackprop"]
 class SelectiveBackprop(Algorithm):
     """In part of the run, train on a share of every batch, preferring samples of high loss.
 
-    An extra forward pass ranks the samples: without gradients, in the precision of training, and
-    without a trace in the statistics of normalisation layers or in the random state. It runs before
-    other methods that change the batch. Everything in the batch with one entry per sample is
-    thinned out alike, tensors as well as lists. Whether that can be done and the loss can tell
-    samples apart is tried on the first batch, long before the selection starts.
+    An extra forward pass ranks the samples: without gradients, in the precision of training, in
+    parts no larger than a microbatch, and without a trace in the statistics of normalisation layers
+    or in the random state. It runs before other methods that change the batch. Everything in the
+    batch with one entry per sample is thinned out alike, tensors as well as lists. Whether that can
+    be done and the loss can tell samples apart is tried on the first batch, long before the
+    selection starts.
 
     Args:
         start: Share of the run at which selection starts.
@@ -85,6 +83,7 @@ class SelectiveBackprop(Algorithm):
         self.target_key = target_key
         # How batches are thinned out, once it was tried on the first one.
         self._thinning: Thinning | None = None
+        self._ranking = Ranking(input_key, target_key, scale_factor)
 
     def match(self, event: Event, state: State) -> bool:
         """Say whether the method acts now.
@@ -127,15 +126,16 @@ class SelectiveBackprop(Algorithm):
         del logger
         if event is Event.INIT:
             self._thinning = None
+            self._ranking = Ranking(self.input_key, self.target_key, self.scale_factor)
             check_loss_function(loss_function(state))
             return
         num_samples = len(first_tensor(batch_get(state.batch, self.target_key)))
         if self._thinning is None:
             self._thinning = Thinning((self.input_key, self.target_key))
             few = self._thinning.trial(state.batch, num_samples)
-            self._losses(state, few, min(num_samples, LEAST))
+            self._ranking.losses(state, few, min(num_samples, LEAST), self._thinning)
         if num_samples > LEAST and self._is_due(state):
-            losses = self._losses(state, state.batch, num_samples)
+            losses = self._ranking.losses(state, state.batch, num_samples, self._thinning)
             chosen = sample_by_loss(losses, self.keep, least=LEAST)
             state.batch = self._thinning.select(state.batch, chosen, num_samples)
 
@@ -145,7 +145,3 @@ class SelectiveBackprop(Algorithm):
             raise ValueError("SelectiveBackprop needs to know how long the run is: max_duration")
         index = int(state.timestamp.batch_in_epoch)
         return should_selective_backprop(elapsed.value, index, self.start, self.end, self.interrupt)
-
-    def _losses(self, state: State, batch: Any, num_samples: int) -> torch.Tensor:
-        losses = losses_of(state, batch, self.input_key, self.target_key, self.scale_factor)
-        return per_sample(losses, num_samples)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import pathlib
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, final
 
-from composer.utils.object_store.fsspec_store import FsspecObjectStore
+from composer.utils.object_store.fsspec_store import FsspecFileStore
 
 __all__ = ["AzureObjectStore"]
 
 
-class AzureObjectStore(FsspecObjectStore):
+@final
+class AzureObjectStore(FsspecFileStore):
     """Keeps objects in a container of Azure Blob Storage.
 
     What is not given is looked for in the environment: ``AZURE_STORAGE_CONNECTION_STRING``,
@@ -39,6 +38,7 @@ class AzureObjectStore(FsspecObjectStore):
 
     extra = "azure"
     kit = "adlfs"
+    _put_options = {"overwrite": True}
 
     def __init__(
         self,
@@ -73,15 +73,6 @@ class AzureObjectStore(FsspecObjectStore):
             use_listings_cache=False,
             skip_instance_cache=True,
         )
-
-    def _put(
-        self, name: str, path: pathlib.Path, report: Callable[[int], None], **options: Any
-    ) -> None:
-        super()._put(name, path, report, overwrite=True, **options)
-
-    @classmethod
-    def from_bucket(cls, bucket: str) -> Self:
-        return cls(bucket)
 
 
 def _from_environment(what: str) -> str | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 from composer.utils.imports import MissingConditionalImportError
+from composer.utils.object_store.closing import off_request_thread
 from composer.utils.object_store.template import ObjectStat, TemplateObjectStore
 from composer.utils.paths import parse_uri
 
-__all__ = ["FsspecObjectStore"]
+__all__ = ["FsspecFileStore", "FsspecObjectStore", "FsspecTemplate"]
 
 # Facts about an object that change with its content, as the file systems spell them.
 _VERSIONS = (
@@ -21,23 +23,22 @@ _VERSIONS = (
 )
 
 
-class FsspecObjectStore(TemplateObjectStore):
-    """Keeps objects in a file system of fsspec.
+class FsspecTemplate(TemplateObjectStore):
+    """What all stores over fsspec share; each adds ``_open`` and ``_write``.
 
-    The stores for the common services derive from it; for another service give its URL and what
-    its file system takes. Nothing is opened before the first request.
+    Nothing is opened before the first request.
 
     Args:
         url: Where the objects are, such as ``ftp://host/folder``.
-        storage_options: Arguments of the file system of that scheme.
         num_attempts: How often a request is made at most.
 
     Raises:
+        MissingConditionalImportError: If the client kit is not installed.
         ValueError: If ``url`` has no scheme.
 
     Example:
-        >>> FsspecObjectStore("memory://shelf/run1").get_uri("ep1.pt")
-        'memory://shelf/run1/ep1.pt'
+        >>> issubclass(FsspecObjectStore, FsspecTemplate)
+        True
     """
 
     #: The extra that brings the client kit, and the package that it must bring.
@@ -46,13 +47,7 @@ class FsspecObjectStore(TemplateObjectStore):
     # Whether `find` has the service narrow a listing to names that begin alike.
     _narrows: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        num_attempts: int = 5,
-    ) -> None:
+    def __init__(self, url: str, *, num_attempts: int = 5) -> None:
         scheme, bucket, path = parse_uri(url)
         if not scheme:
             raise ValueError(f"url={url!r} must start with a scheme, as in ftp://host/folder.")
@@ -65,25 +60,12 @@ class FsspecObjectStore(TemplateObjectStore):
         self.root = "/".join(filter(None, (bucket, path.rstrip("/"))))
         if scheme == "file":
             self.root = path.rstrip("/")
-        self.storage_options = dict(storage_options or {})
         self.num_attempts = num_attempts
         self._opened: tuple[int, Any] | None = None
 
-    @classmethod
-    def from_bucket(cls, bucket: str) -> Self:
-        if cls is FsspecObjectStore:
-            raise ValueError(
-                "The scheme fsspec names no service; write the service's own scheme, or construct "
-                'FsspecObjectStore("ftp://host/folder").'
-            )
-        return cls(bucket=bucket)  # type: ignore[call-arg]
-
+    @abstractmethod
     def _open(self) -> Any:
         """Make the file system."""
-        import fsspec
-
-        options = {"use_listings_cache": False, **self.storage_options}
-        return fsspec.filesystem(self.scheme, skip_instance_cache=True, **options)
 
     @property
     def fs(self) -> Any:
@@ -102,26 +84,21 @@ class FsspecObjectStore(TemplateObjectStore):
         return f"{self.scheme}://{self._path(object_name.lstrip('/'))}"
 
     def _stat(self, name: str) -> ObjectStat:
-        info = self.fs.info(self._path(name))
+        try:
+            info = self.fs.info(self._path(name))
+        except PermissionError as error:
+            self._explain_refusal(name, error)
+            raise
         if info.get("type") == "directory":
             raise FileNotFoundError("there is no such object; it is a folder")
         return ObjectStat(int(info["size"]), tuple(str(info.get(key)) for key in _VERSIONS))
 
+    def _explain_refusal(self, name: str, error: PermissionError) -> None:
+        """Raise a better error, for services that have one."""
+
     def _read(self, name: str, start: int, stop: int) -> bytes:
         piece: bytes = self.fs.cat_file(self._path(name), start=start, end=stop)
         return piece
-
-    def _write(
-        self, name: str, path: pathlib.Path, report: Callable[[int], None], **kwargs: Any
-    ) -> None:
-        if kwargs:
-            raise TypeError(f"{type(self).__name__}.upload_object takes no {', '.join(kwargs)}.")
-        self._put(name, path, report)
-
-    def _put(
-        self, name: str, path: pathlib.Path, report: Callable[[int], None], **options: Any
-    ) -> None:
-        self.fs.put_file(str(path), self._path(name), callback=_told_to(report), **options)
 
     def _delete(self, name: str) -> None:
         self.fs.rm_file(self._path(name))
@@ -132,14 +109,87 @@ class FsspecObjectStore(TemplateObjectStore):
         try:
             found = self.fs.find(self._path(folder).rstrip("/"), **narrow)
         except FileNotFoundError:
-            return []
+            found = []
         # File systems of one machine put a slash in front.
         root = self.root.strip("/")
         names = (path.lstrip("/").removeprefix(root).lstrip("/") for path in found)
-        return [name for name in names if name and not name.endswith("/")]
+        listed = [name for name in names if name and not name.endswith("/")]
+        if not listed:
+            self._check_bucket()
+        return listed
+
+    def _check_bucket(self) -> None:
+        """Raise if the bucket is missing, where its listing looks like that of an empty one."""
 
     def close(self) -> None:
-        self._opened = None
+        opened, self._opened = self._opened, None
+        if opened is not None and opened[0] == os.getpid():
+            off_request_thread(lambda: self._close_client(opened[1]))
+
+    def _close_client(self, fs: Any) -> None:
+        """Give back what a file system holds that does not give it back by itself."""
+
+
+class FsspecFileStore(FsspecTemplate):
+    """A store over fsspec that hands whole files to its file system.
+
+    Example:
+        >>> issubclass(FsspecObjectStore, FsspecFileStore)
+        True
+    """
+
+    # What the file system's `put_file` takes besides.
+    _put_options: ClassVar[Mapping[str, Any]] = {}
+
+    def _write(
+        self, name: str, path: pathlib.Path, report: Callable[[int], None], **kwargs: Any
+    ) -> None:
+        if kwargs:
+            raise TypeError(f"{type(self).__name__}.upload_object takes no {', '.join(kwargs)}.")
+        self.fs.put_file(
+            str(path), self._path(name), callback=_told_to(report), **self._put_options
+        )
+
+
+@final
+class FsspecObjectStore(FsspecFileStore):
+    """Keeps objects in a file system of fsspec, for services that have no store of their own.
+
+    Args:
+        url: Where the objects are, such as ``ftp://host/folder``.
+        storage_options: Arguments of the file system of that scheme.
+        num_attempts: How often a request is made at most.
+
+    Raises:
+        ValueError: If ``url`` has no scheme.
+
+    Example:
+        >>> FsspecObjectStore("memory://shelf/run1").get_uri("ep1.pt")
+        'memory://shelf/run1/ep1.pt'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        num_attempts: int = 5,
+    ) -> None:
+        super().__init__(url, num_attempts=num_attempts)
+        self.storage_options = dict(storage_options or {})
+
+    @classmethod
+    def from_bucket(cls, bucket: str) -> Self:
+        raise ValueError(
+            "The scheme fsspec names no service; write the service's own scheme, or construct "
+            'FsspecObjectStore("ftp://host/folder").'
+        )
+
+    def _open(self) -> Any:
+        import fsspec
+
+        options = {"use_listings_cache": False, **self.storage_options}
+        return fsspec.filesystem(self.scheme, skip_instance_cache=True, **options)
 
 
 def _told_to(report: Callable[[int], None]) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, final
 
 from composer.utils.object_store.forwarding import ForwardingObjectStore
-from composer.utils.object_store.fsspec_store import FsspecObjectStore
+from composer.utils.object_store.fsspec_store import FsspecFileStore, FsspecTemplate
 from composer.utils.object_store.s3 import S3ObjectStore
 
 __all__ = ["GCSObjectStore"]
@@ -41,7 +41,7 @@ class GCSObjectStore(ForwardingObjectStore):
         self.bucket_name = bucket
         self.prefix = prefix
         self.use_gcs_sdk = not (key and secret)
-        store: FsspecObjectStore
+        store: FsspecTemplate
         if self.use_gcs_sdk:
             store = _SdkStore(bucket, prefix, timeout=timeout, num_attempts=num_attempts)
         else:
@@ -62,7 +62,8 @@ class GCSObjectStore(ForwardingObjectStore):
 _ENDPOINT = "https://storage.googleapis.com"
 
 
-class _SdkStore(FsspecObjectStore):
+@final
+class _SdkStore(FsspecFileStore):
     extra = "gcs"
     kit = "gcsfs"
     _narrows = True

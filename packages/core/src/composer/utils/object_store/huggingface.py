@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
-from composer.utils.object_store.fsspec_store import FsspecObjectStore
+from composer.utils.object_store.fsspec_store import FsspecFileStore
 
 __all__ = ["HuggingFaceObjectStore"]
 
 
-class HuggingFaceObjectStore(FsspecObjectStore):
+@final
+class HuggingFaceObjectStore(FsspecFileStore):
     """Keeps objects in a repository on the Hugging Face Hub. Every upload is a commit.
 
     Args:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
-from composer.utils.object_store.fsspec_store import FsspecObjectStore
+from composer.utils.object_store.fsspec_store import FsspecTemplate
 
 __all__ = ["MemoryObjectStore"]
 
 
-class MemoryObjectStore(FsspecObjectStore):
+@final
+class MemoryObjectStore(FsspecTemplate):
     """Keeps objects in memory; all stores of one process see the same ones.
 
     Args:
@@ -29,6 +30,11 @@ class MemoryObjectStore(FsspecObjectStore):
         super().__init__(f"memory://{bucket}/{prefix}")
         self.bucket = bucket
         self.prefix = prefix
+
+    def _open(self) -> Any:
+        import fsspec
+
+        return fsspec.filesystem("memory", skip_instance_cache=True, use_listings_cache=False)
 
     def _write(
         self, name: str, path: pathlib.Path, report: Callable[[int], None], **kwargs: Any

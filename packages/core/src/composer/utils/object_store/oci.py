@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
-from composer.utils.object_store.fsspec_store import FsspecObjectStore
+from composer.utils.object_store.fsspec_store import FsspecFileStore
 
 __all__ = ["OCIObjectStore"]
 
 
-class OCIObjectStore(FsspecObjectStore):
+@final
+class OCIObjectStore(FsspecFileStore):
     """Keeps objects in a bucket of Oracle's object storage.
 
     Credentials are those of ``~/.oci/config``.

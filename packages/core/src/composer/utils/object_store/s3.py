@@ -6,12 +6,11 @@ import math
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, final
 
 from composer.utils.object_store.errors import HiddenObjectError, service_code
-from composer.utils.object_store.fsspec_store import FsspecObjectStore
-from composer.utils.object_store.template import ObjectStat
+from composer.utils.object_store.fsspec_store import FsspecTemplate
 from composer.utils.suggestions import did_you_mean
 
 __all__ = ["S3ObjectStore"]
@@ -26,7 +25,8 @@ _TRANSFER_IGNORED = {
 }
 
 
-class S3ObjectStore(FsspecObjectStore):
+@final
+class S3ObjectStore(FsspecTemplate):
     """Keeps objects in a bucket of S3, or of a service that speaks its protocol.
 
     Names are relative to ``prefix``, those of listings too. ``S3_CANNED_ACL`` in the environment
@@ -144,13 +144,6 @@ class S3ObjectStore(FsspecObjectStore):
         fs.retries = 1
         return fs
 
-    def _stat(self, name: str) -> ObjectStat:
-        try:
-            return super()._stat(name)
-        except PermissionError as error:
-            self._explain_refusal(name, error)
-            raise
-
     def _explain_refusal(self, name: str, error: PermissionError) -> None:
         """Raise a better error than a 403, if the service has one."""
         try:
@@ -168,12 +161,9 @@ class S3ObjectStore(FsspecObjectStore):
         if self.get_key(name) not in {each["Key"] for each in found.get("Contents", ())}:
             raise FileNotFoundError(f"{self.get_uri(name)}: there is no such object") from error
 
-    def _names(self, prefix: str) -> Iterable[str]:
-        names = list(super()._names(prefix))
-        if not names:
-            # An empty listing and a missing bucket look alike to the file system.
-            self.fs.call_s3("list_objects_v2", Bucket=self.bucket, MaxKeys=1)
-        return names
+    def _check_bucket(self) -> None:
+        # An empty listing and a missing bucket look alike to the file system.
+        self.fs.call_s3("list_objects_v2", Bucket=self.bucket, MaxKeys=1)
 
     def _store(
         self, name: str, path: pathlib.Path, report: Callable[[int], None], **kwargs: Any
@@ -279,17 +269,10 @@ class S3ObjectStore(FsspecObjectStore):
                 stacklevel=2,
             )
 
-    def close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened is None or opened[0] != os.getpid():
-            return
-        _close_client(opened[1])
+    def _close_client(self, fs: Any) -> None:
+        from fsspec.asyn import sync
 
-
-def _close_client(fs: Any) -> None:
-    from fsspec.asyn import sync
-
-    client = getattr(fs, "_s3", None)
-    if client is not None:
-        fs._s3 = None
-        sync(fs.loop, client.close, timeout=5)
+        client = getattr(fs, "_s3", None)
+        if client is not None:
+            fs._s3 = None
+            sync(fs.loop, client.close, timeout=5)

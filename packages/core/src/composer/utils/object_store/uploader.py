@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer.utils.object_store.base import ObjectStore, ObjectStoreTransientError
+from composer.utils.object_store.closing import off_request_thread
 from composer.utils.object_store.registry import (
     build_remote_backend,
     maybe_create_object_store_from_uri,
@@ -334,12 +335,17 @@ class RemoteUploader:
     def wait_and_close(self) -> None:
         """Wait for all uploads and give threads and connections back.
 
+        Where garbage is collected in the thread that the uploads need, nobody waits.
+
         Raises:
             RuntimeError: If an upload failed, now or before.
 
         Example:
             >>> RemoteUploader("file:///data").wait_and_close()
         """
+        off_request_thread(self._wait_and_close)
+
+    def _wait_and_close(self) -> None:
         try:
             self.wait()
         finally:

@@ -1,4 +1,4 @@
-"""Writes the weights of a checkpoint as safetensors, the format that other tools read."""
+"""Writes weights as safetensors, the format that other tools read."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def export_safetensors(
         from safetensors.torch import save_file
     except ImportError as error:
         raise MissingConditionalImportError(
-            "safetensors", "safetensors", distribution="composer-trainer"
+            "safetensors", "safetensors", distribution="composer-models"
         ) from error
     tied = tied_names(weights)
     left_out = [name for name, value in weights.items() if not isinstance(value, torch.Tensor)]
@@ -110,7 +110,7 @@ def export_safetensors(
             tensor = tensor.clone(memory_format=torch.contiguous_format)
         tensors[name] = tensor
     if not tensors:
-        raise ValueError("the checkpoint holds no weights, so there is nothing to export")
+        raise ValueError("there are no weights, so there is nothing to export")
     metadata = {"format": "pt", **(facts or {}), **tied}
     with complete_or_absent(Path(path)) as temporary:
         save_file(tensors, str(temporary), metadata=metadata)

@@ -1,0 +1,274 @@
+"""What is known of every registered model without building it: its source, and a batch for it.
+
+A model is built from arguments, and what a batch has to look like follows from the same arguments.
+Commands, exports and tests ask here for a sample instead of each inventing one. A model of another
+distribution has a card as the attribute ``card`` of its factory.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from composer.core import plugins
+from composer.core.model import ComposerModel
+from composer.utils.suggestions import did_you_mean
+
+__all__ = ["CARDS", "Card", "card_of", "example_batch"]
+
+#: Called with the arguments of the model, the number of samples and a generator.
+BatchBuilder = Callable[[Mapping[str, Any], int, torch.Generator], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What is known of a model beside its factory.
+
+    Args:
+        family: What its batches are: ``"classification"``, ``"segmentation"``, ``"detection"``,
+            ``"language"``, ``"masked language"`` or ``"diffusion"``.
+        source: The paper, or whose implementation it is.
+        extras: Extras of composer-models that it needs.
+        arguments: Arguments that the factory has no default for, for a model of the usual size.
+        tiny: Arguments of a small member, for tests; the other arguments as above.
+        batch: Makes a batch; ``None`` for a task class, whose batches depend on the module that it
+            is put around.
+        network: Returns the outputs of the part whose cost is counted, given the model and a batch,
+            where the whole cannot run without data; by default the model itself.
+
+    Example:
+        >>> CARDS["composer_resnet"].extras
+        ('vision',)
+    """
+
+    family: str
+    source: str
+    extras: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    tiny: Mapping[str, Any] = field(default_factory=dict)
+    batch: BatchBuilder | None = None
+    network: Callable[[Any, Any], Any] | None = None
+
+
+def card_of(name: str) -> Card | None:
+    """Find the card of a registered model.
+
+    Args:
+        name: What the model is registered as among ``composer.models``.
+
+    Returns:
+        The card, or ``None`` if the model has none.
+
+    Raises:
+        PluginError: If nothing of that name is installed, or it cannot be imported.
+
+    Example:
+        >>> card_of("mnist_model").family
+        'classification'
+    """
+    if name in CARDS:
+        return CARDS[name]
+    card = getattr(plugins.load("composer.models", name), "card", None)
+    return card if isinstance(card, Card) else None
+
+
+def example_batch(name_or_model: str | ComposerModel, *, num_samples: int = 1) -> Any:
+    """Make a batch that a model can be called with, trained on and exported with.
+
+    The values are random and the same every time; torch's global generator is left alone.
+
+    Args:
+        name_or_model: A model of a registered factory, or the name of one; for a name, the batch
+            fits the model with the usual arguments.
+        num_samples: Number of samples.
+
+    Returns:
+        A batch of the model's kind, on the host.
+
+    Raises:
+        ValueError: If the model was not built by a registered factory, or has no card that says
+            what its batches are.
+        PluginError: If nothing of the name is installed.
+
+    Example:
+        >>> images, labels = example_batch("mnist_model", num_samples=2)
+        >>> images.shape, labels.shape
+        (torch.Size([2, 1, 28, 28]), torch.Size([2]))
+        >>> from composer.models import mnist_model
+        >>> example_batch(mnist_model(in_channels=3))[0].shape
+        torch.Size([1, 3, 28, 28])
+    """
+    if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
+        raise ValueError(f"num_samples={num_samples!r} must be a whole number of at least 1")
+    if isinstance(name_or_model, str):
+        name, given = name_or_model, None
+    elif (origin := getattr(name_or_model, "origin", None)) is not None:
+        name, given = origin["name"], origin["arguments"]
+    else:
+        raise ValueError(
+            f"name_or_model of type {type(name_or_model).__name__} was not built by a registered "
+            f"factory from plain arguments, so its batches are not known; give a batch of your own"
+        )
+    card = card_of(name)
+    if card is None or card.batch is None:
+        known = [key for key, card in CARDS.items() if card.batch is not None]
+        raise ValueError(
+            f"what a batch of {name!r} is depends on what it is built around; an example is known "
+            f"of {', '.join(known)}.{did_you_mean(name, known)}"
+        )
+    factory = plugins.load("composer.models", name)
+    arguments = {
+        key: parameter.default
+        for key, parameter in inspect.signature(factory).parameters.items()
+        if parameter.default is not parameter.empty
+    }
+    arguments |= card.arguments if given is None else given
+    return card.batch(arguments, num_samples, torch.Generator().manual_seed(0))
+
+
+def _images(channels: int, size: int, samples: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(samples, channels, size, size, generator=generator, device="cpu")
+
+
+def _whole(limit: int, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(limit, shape, generator=generator, device="cpu")
+
+
+def _classification(size: int) -> BatchBuilder:
+    """Images with a side of ``size``, and classes."""
+
+    def build(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+        images = _images(
+            arguments.get("in_channels", 3), arguments.get("image_size", size), samples, generator
+        )
+        return images, _whole(arguments["num_classes"], (samples,), generator)
+
+    return build
+
+
+def _timm(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+    import timm
+
+    options = timm.models.get_pretrained_cfg(arguments["model_name"])
+    channels, size, _ = (3, 224, 224) if options is None else options.input_size
+    images = _images(
+        arguments.get("in_chans", channels), arguments.get("img_size", size), samples, generator
+    )
+    return images, _whole(arguments["num_classes"], (samples,), generator)
+
+
+def _segmentation(size: int) -> BatchBuilder:
+    def build(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+        images = _images(arguments.get("in_channels", 3), size, samples, generator)
+        return images, _whole(arguments["num_classes"], (samples, size, size), generator)
+
+    return build
+
+
+def _detection(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+    size = arguments["min_size"]
+    box = torch.tensor([[0.25, 0.25, 0.75, 0.75]], device="cpu") * size
+    targets = [
+        {"boxes": box.clone(), "labels": torch.ones(1, dtype=torch.long, device="cpu")}
+        for _ in range(samples)
+    ]
+    return list(_images(3, size, samples, generator)), targets
+
+
+def _features_and_head(model: Any, batch: Any) -> Any:
+    # What follows looks at values: which boxes are good enough, and which overlap.
+    features = model.module.backbone(torch.stack(batch[0]))
+    return model.module.head(list(features.values()))
+
+
+_RESNET = "He et al., Deep Residual Learning for Image Recognition (2015)"
+
+#: Name among ``composer.models`` -> card.
+CARDS: Mapping[str, Card] = {
+    "composer_classifier": Card(family="classification", source="any module"),
+    "composer_deeplabv3": Card(
+        family="segmentation",
+        source="Chen et al., Encoder-Decoder with Atrous Separable Convolution (2018)",
+        extras=("vision",),
+        arguments={"num_classes": 150},
+        tiny={"num_classes": 3, "backbone_arch": "resnet50"},
+        batch=_segmentation(512),
+    ),
+    "composer_detector": Card(family="detection", source="any module"),
+    "composer_efficientnet": Card(
+        family="classification",
+        source="Tan and Le, EfficientNet (2019)",
+        extras=("vision",),
+        tiny={"num_classes": 10},
+        batch=_classification(224),
+    ),
+    "composer_resnet": Card(
+        family="classification",
+        source=_RESNET,
+        extras=("vision",),
+        tiny={"model_name": "resnet18", "num_classes": 10},
+        batch=_classification(224),
+    ),
+    "composer_resnet_cifar": Card(
+        family="classification",
+        source=f"{_RESNET}, section 4.2",
+        tiny={"model_name": "resnet_8", "width": 4, "in_channels": 1},
+        batch=_classification(32),
+    ),
+    "composer_retinanet": Card(
+        family="detection",
+        source="Lin et al., Focal Loss for Dense Object Detection (2017)",
+        extras=("vision", "detection"),
+        arguments={"num_classes": 91},
+        tiny={"num_classes": 3, "backbone_arch": "resnet18", "min_size": 64, "max_size": 64},
+        batch=_detection,
+        network=_features_and_head,
+    ),
+    "composer_segmenter": Card(family="segmentation", source="any module"),
+    "composer_timm": Card(
+        family="classification",
+        source="timm, any of its image classifiers",
+        extras=("timm",),
+        arguments={"model_name": "resnet50"},
+        tiny={"model_name": "resnet10t", "num_classes": 10},
+        batch=_timm,
+    ),
+    "composer_unet": Card(
+        family="segmentation",
+        source="Ronneberger et al., U-Net (2015)",
+        arguments={"num_classes": 2},
+        tiny={"num_classes": 3, "width": 4, "depth": 2},
+        batch=_segmentation(256),
+    ),
+    "composer_vit": Card(
+        family="classification",
+        source="Dosovitskiy et al., An Image is Worth 16x16 Words (2020)",
+        extras=("vision",),
+        tiny={
+            "size": "tiny",
+            "num_classes": 10,
+            "image_size": 12,
+            "patch_size": 4,
+            "in_channels": 1,
+            "hidden_size": 16,
+            "num_layers": 2,
+            "num_heads": 2,
+        },
+        batch=_classification(224),
+    ),
+    "mnist_model": Card(
+        family="classification",
+        source="two convolutions and two linear layers",
+        batch=_classification(28),
+    ),
+    "resnet9": Card(
+        family="classification",
+        source="Page, How to train your ResNet (2018)",
+        tiny={"width": 8, "in_channels": 1},
+        batch=_classification(32),
+    ),
+}

@@ -1,0 +1,184 @@
+"""One function per format: writes a program to a file, and returns a way to run the file.
+
+What comes back from the file is what is compared with the live model: an export that cannot be
+read, or that computes something else, is found out here and not at a user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from composer.models.export.program import Program, tensors_in
+from composer.models.export.weights import export_safetensors
+from composer.utils.imports import MissingConditionalImportError
+from composer.utils.string_enum import StringEnum
+
+__all__ = ["WRITERS", "ExportFormat", "Names", "Runner"]
+
+#: Runs what was exported with the inputs of a program.
+Runner = Callable[[Program], list[torch.Tensor]]
+
+
+class ExportFormat(StringEnum):
+    """What a model can be exported as.
+
+    Attributes:
+        TORCHSCRIPT: A program of TorchScript, which torch has deprecated.
+        ONNX: The Open Neural Network Exchange format.
+        TORCH_EXPORT: A program of ``torch.export``.
+        SAFETENSORS: The weights alone.
+
+    Example:
+        >>> ExportFormat("onnx") is ExportFormat.ONNX
+        True
+    """
+
+    TORCHSCRIPT = "torchscript"
+    ONNX = "onnx"
+    TORCH_EXPORT = "torch_export"
+    SAFETENSORS = "safetensors"
+
+
+@dataclass(frozen=True)
+class Names:
+    """How an export is labelled.
+
+    Attributes:
+        inputs: Names of the inputs; the exporter's own by default.
+        outputs: Names of the outputs; the exporter's own by default.
+        dynamic: Per input, the dimensions that may have another length.
+        opset: Version of the ONNX operators; the exporter's own by default.
+    """
+
+    inputs: Sequence[str] | None = None
+    outputs: Sequence[str] | None = None
+    dynamic: Sequence[Sequence[int]] = field(default_factory=tuple)
+    opset: int | None = None
+
+
+def _runner(module: Callable[..., Any]) -> Runner:
+    def run(example: Program) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return tensors_in(module(*example.args, **example.kwargs))
+
+    return run
+
+
+def _dynamic_shapes(program: Program, names: Names) -> Any:
+    """The dimensions that may change, in the structure of the arguments."""
+    waiting = iter(names.dynamic)
+
+    def of(tensor: torch.Tensor) -> dict[int, Any]:
+        return dict.fromkeys(next(waiting, ()), torch.export.Dim.AUTO)
+
+    changed = program.with_inputs(of)  # type: ignore[arg-type]
+    return changed.args, changed.kwargs
+
+
+def _captured(program: Program, names: Names) -> torch.export.ExportedProgram:
+    args, kwargs = _dynamic_shapes(program, names)
+    # Positional and named arguments together, under the names of the module's forward.
+    bound = inspect.signature(program.module.forward).bind(*program.args, **program.kwargs)
+    shapes = inspect.signature(program.module.forward).bind(*args, **kwargs)
+    return torch.export.export(
+        program.module,
+        program.args,
+        program.kwargs,
+        dynamic_shapes={name: shapes.arguments[name] for name in bound.arguments}
+        if names.dynamic
+        else None,
+    )
+
+
+def _write_torch_export(program: Program, path: Path, names: Names) -> Runner:
+    torch.export.save(_captured(program, names), path)
+    return _runner(torch.export.load(path).module())
+
+
+def _write_onnx(program: Program, path: Path, names: Names) -> Runner:
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401 - torch's exporter needs it
+        from onnx import checker
+    except ImportError as error:
+        raise MissingConditionalImportError(
+            "onnx", error.name or "onnx", distribution="composer-models"
+        ) from error
+    exported = torch.onnx.export(
+        _captured(program, names),
+        dynamo=True,
+        input_names=names.inputs,
+        output_names=names.outputs,
+        opset_version=names.opset,
+        verbose=False,
+    )
+    assert exported is not None
+    exported.save(path)
+    checker.check_model(str(path))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    wanted = [node.name for node in session.get_inputs()]
+
+    def run(example: Program) -> list[torch.Tensor]:
+        given = {
+            name: tensor.numpy(force=True)
+            for name, tensor in zip(wanted, example.inputs, strict=True)
+        }
+        return [torch.as_tensor(value) for value in session.run(None, given)]
+
+    return run
+
+
+@contextlib.contextmanager
+def _without_deprecations() -> Iterator[None]:
+    """TorchScript says at every call that it is going; that it was asked for is known."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"`torch\.jit\.")
+        yield
+
+
+def _write_torchscript(program: Program, path: Path, names: Names) -> Runner:
+    with _without_deprecations():
+        try:
+            if program.kwargs:
+                raise RuntimeError("a script takes named arguments, a trace of them is simpler")
+            scripted: Any = torch.jit.script(program.module)
+        except Exception:
+            # What a script cannot express, a trace of the example can.
+            if program.kwargs:
+                scripted = torch.jit.trace(
+                    program.module, example_kwarg_inputs=program.kwargs, strict=False
+                )
+            else:
+                scripted = torch.jit.trace(program.module, program.args, strict=False)
+        torch.jit.save(scripted, path)
+        return _runner(torch.jit.load(path))
+
+
+def _write_safetensors(program: Program, path: Path, names: Names) -> Runner:
+    from safetensors.torch import load_file
+
+    tied, _ = export_safetensors(program.module.state_dict(), path)
+    twin = copy.deepcopy(program.module)
+    weights = load_file(path)
+    twin.load_state_dict({**weights, **{name: weights[first] for name, first in tied.items()}})
+    return _runner(twin)
+
+
+#: Format to the function that writes it.
+WRITERS: dict[ExportFormat, Callable[[Program, Path, Names], Runner]] = {
+    ExportFormat.ONNX: _write_onnx,
+    ExportFormat.SAFETENSORS: _write_safetensors,
+    ExportFormat.TORCH_EXPORT: _write_torch_export,
+    ExportFormat.TORCHSCRIPT: _write_torchscript,
+}

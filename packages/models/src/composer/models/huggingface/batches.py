@@ -1,0 +1,143 @@
+"""What of a batch goes into the model, what its metrics compare with, and what the loss counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+
+from composer.models.huggingface.adapters import num_prompt_tokens
+from composer.models.huggingface.heads import (
+    IGNORED,
+    forward_arguments,
+    is_encoder_decoder,
+    logits_in,
+    maybe_get_underlying_model,
+    next_token_labels,
+)
+
+__all__ = ["count_loss_tokens", "inputs_of", "targets_of", "without_labels"]
+
+
+def inputs_of(batch: Any, accepted: Collection[str]) -> dict[str, Any]:
+    """Choose the members of a batch that a model takes.
+
+    Args:
+        batch: A mapping.
+        accepted: What the model takes; nothing if it takes all.
+
+    Returns:
+        Name to member.
+
+    Raises:
+        TypeError: If the batch is no mapping.
+        ValueError: If the model takes none of its members.
+
+    Example:
+        >>> inputs_of({"input_ids": 1, "id": 7}, {"input_ids", "labels"})
+        {'input_ids': 1}
+    """
+    if not isinstance(batch, Mapping):
+        raise TypeError(
+            f"batch must be a mapping of what the model's forward takes, such as input_ids, "
+            f"attention_mask and labels, not {type(batch).__name__}; a collate_fn makes one"
+        )
+    if not accepted:
+        return dict(batch)
+    inputs = {name: batch[name] for name in batch if name in accepted}
+    if not inputs:
+        raise ValueError(
+            f"the batch has {sorted(map(str, batch))}, of which the model takes none; it takes "
+            f"{sorted(accepted)}"
+        )
+    return inputs
+
+
+def without_labels(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the labels out of a batch, so that no loss is computed.
+
+    Args:
+        model: A model of transformers or of peft.
+        batch: The batch, which is not changed.
+
+    Returns:
+        The rest; what a decoder starts from is derived from the labels, as the model itself would.
+
+    Example:
+        >>> without_labels(torch.nn.Linear(1, 1), {"input": 1, "labels": 2})
+        {'input': 1}
+    """
+    rest = {name: value for name, value in batch.items() if name != "labels"}
+    starts = ("decoder_input_ids", "decoder_inputs_embeds")
+    labels = batch.get("labels")
+    if (
+        not isinstance(labels, torch.Tensor)
+        or labels.dim() < 2
+        or not is_encoder_decoder(model)
+        or any(name in rest for name in starts)
+        or starts[0] not in forward_arguments(model)
+    ):
+        return rest
+    prepare = getattr(
+        maybe_get_underlying_model(model), "prepare_decoder_input_ids_from_labels", None
+    )
+    if prepare is None:  # such a model derives them itself, beside the loss
+        return dict(batch)
+    return {**rest, starts[0]: prepare(labels=labels)}
+
+
+def targets_of(model: Any, batch: Mapping[str, Any], outputs: Any, *, shift: bool) -> Any:
+    """Return the labels as metrics compare them with the logits.
+
+    Args:
+        model: A model of transformers or of peft.
+        batch: The batch, which is not changed.
+        outputs: The model's outputs, or their logits.
+        shift: Whether the logits of a position predict the label after it.
+
+    Returns:
+        The labels; with a ``mode`` of ``"icl_task"`` they are moved too.
+
+    Example:
+        >>> batch = {"labels": torch.tensor([[5, 6]])}
+        >>> targets_of(torch.nn.Linear(1, 1), batch, None, shift=True)
+        tensor([[   6, -100]])
+    """
+    labels, mode = batch.get("labels"), batch.get("mode")
+    moved = (shift or mode == "icl_task") and mode != "generate"
+    if not moved or not isinstance(labels, torch.Tensor) or labels.dim() < 2:
+        return labels
+    in_front = num_prompt_tokens(model)
+    length = logits_in(outputs).shape[1] if in_front else None
+    return next_token_labels(labels, length=length)
+
+
+def count_loss_tokens(model: Any, batch: Any, *, shift: bool) -> int | None:
+    """Count the tokens that a model's loss is a mean over.
+
+    Args:
+        model: A model of transformers or of peft.
+        batch: A batch or a part of one.
+        shift: Whether the loss compares each position with the label after it.
+
+    Returns:
+        The number; ``None`` if the batch does not hold a label per token.
+
+    Example:
+        >>> labels = torch.tensor([[4, 5, -100]])
+        >>> count_loss_tokens(torch.nn.Linear(1, 1), {"labels": labels}, shift=True)
+        1
+    """
+    labels = batch.get("labels") if isinstance(batch, Mapping) else None
+    if not isinstance(labels, torch.Tensor) or labels.dim() < 2 or labels.is_floating_point():
+        return None
+    if shift:
+        # After a learned prompt the first label is predicted from the prompt.
+        first = 0 if num_prompt_tokens(model) else 1
+        return int((labels[..., first:] != IGNORED).sum())
+    ids = batch.get("input_ids")
+    per_token = isinstance(ids, torch.Tensor) and ids.shape == labels.shape
+    if not per_token and not is_encoder_decoder(model):
+        return None
+    return int((labels != IGNORED).sum())

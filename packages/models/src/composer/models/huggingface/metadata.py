@@ -1,0 +1,267 @@
+"""What a checkpoint keeps of a model of transformers beside its weights, as plain types, and back.
+
+The layout is the one that files of Composer 0.32 have under ``state/integrations/huggingface``, so
+one reader serves both.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from composer.models.huggingface._doors import import_peft, import_transformers
+from composer.models.huggingface.adapters import is_peft_model
+from composer.models.huggingface.heads import maybe_get_underlying_model
+
+__all__ = [
+    "ModelFacts",
+    "describe_model",
+    "get_hf_config_from_composer_state_dict",
+    "get_peft_config_from_composer_state_dict",
+    "huggingface_part",
+    "load_adapter_config",
+    "load_config",
+]
+
+_CONFIG, _ADAPTER, _GENERATION = "config", "peft_config", "generation_config"
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Turn the configurations of a model into plain types.
+
+    Args:
+        model: A model of transformers or of peft.
+
+    Returns:
+        ``config``, and where there are any ``generation_config``, ``peft_config`` and, of several
+        adapters, ``peft_configs`` by name.
+
+    Example:
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> tiny = GPT2Config(n_embd=4, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0)
+        >>> describe_model(GPT2LMHeadModel(tiny))["config"]["class"].rpartition(".")[2]
+        'GPT2LMHeadModel'
+    """
+    base = maybe_get_underlying_model(model)
+    cls = type(base)
+    told: dict[str, Any] = {
+        _CONFIG: _as_file(
+            json.loads(base.config.to_json_string()), f"{cls.__module__}.{cls.__qualname__}"
+        )
+    }
+    generation = getattr(base, "generation_config", None)
+    if generation is not None:
+        told[_GENERATION] = _as_file(json.loads(generation.to_json_string()))
+    if is_peft_model(model):
+        adapters = {name: _adapter_content(config) for name, config in model.peft_config.items()}
+        active = _active_adapter(model)
+        told[_ADAPTER] = {**_as_file(adapters[active]), "adapter_name": active}
+        if len(adapters) > 1:
+            told["peft_configs"] = {name: _as_file(c) for name, c in adapters.items()}
+    return told
+
+
+def _as_file(content: Any, cls: str | None = None) -> dict[str, Any]:
+    entry = {"file_extension": ".json", "content": content}
+    return entry if cls is None else {**entry, "class": cls}
+
+
+def _active_adapter(model: Any) -> str:
+    active = model.active_adapter
+    return active if isinstance(active, str) else next(iter(active))
+
+
+def _adapter_content(config: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)  # which turns sets and enumerations into plain types
+        return json.loads(Path(folder, "adapter_config.json").read_text())
+
+
+def huggingface_part(contents: Mapping[str, Any], shown: str = "the checkpoint") -> dict[str, Any]:
+    """Return what a checkpoint keeps about its model of transformers.
+
+    Args:
+        contents: What the file holds.
+        shown: The file, for the error.
+
+    Returns:
+        ``model`` and ``tokenizer``.
+
+    Raises:
+        ValueError: If it keeps nothing of the kind.
+
+    Example:
+        >>> kept = {"model": {"config": {"content": {}}}, "tokenizer": {}}
+        >>> huggingface_part({"state": {"integrations": {"huggingface": kept}}}) == kept
+        True
+    """
+    part: Any = contents
+    for key in ("state", "integrations", "huggingface"):
+        part = part.get(key) if isinstance(part, Mapping) else None
+    model = part.get("model") if isinstance(part, Mapping) else None
+    config = model.get(_CONFIG) if isinstance(model, Mapping) else None
+    if not isinstance(config, Mapping) or not isinstance(config.get("content"), Mapping):
+        raise ValueError(
+            f"{shown} holds no model of Hugging Face: it keeps no "
+            f"'state/integrations/huggingface', which a HuggingFaceModel writes"
+        )
+    return dict(part)
+
+
+class ModelFacts:
+    """Reads the parts of what :func:`describe_model` returned.
+
+    Args:
+        part: ``model`` and ``tokenizer`` of a checkpoint.
+
+    Example:
+        >>> facts = ModelFacts({"model": {"config": {"content": {"architectures": ["A"]}}}})
+        >>> facts.class_name, facts.adapter, facts.generation
+        ('A', None, None)
+    """
+
+    def __init__(self, part: Mapping[str, Any]) -> None:
+        self._model = part["model"]
+        self.tokenizer: dict[str, Any] = dict(part.get("tokenizer") or {})
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration, as in ``config.json``."""
+        return dict(self._model[_CONFIG]["content"])
+
+    @property
+    def class_path(self) -> str:
+        """Module and name of the model's class; empty if the file does not say."""
+        return str(self._model[_CONFIG].get("class") or "")
+
+    @property
+    def class_name(self) -> str:
+        """The name of the model's class, without its adapters."""
+        path = self.class_path
+        if path and not path.startswith("peft."):
+            return path.rpartition(".")[2]
+        # Composer 0.32 wrote the class of the model around the adapter.
+        architectures = self.config.get("architectures") or [""]
+        return str(architectures[0])
+
+    @property
+    def generation(self) -> dict[str, Any] | None:
+        """How it generates, as in ``generation_config.json``."""
+        entry = self._model.get(_GENERATION)
+        return None if entry is None else dict(entry["content"])
+
+    @property
+    def adapter(self) -> dict[str, Any] | None:
+        """The adapter, as in ``adapter_config.json``."""
+        entry = self._model.get(_ADAPTER)
+        return None if entry is None else dict(entry["content"])
+
+    @property
+    def adapter_name(self) -> str:
+        """The adapter's name in the weights."""
+        entry = self._model.get(_ADAPTER) or {}
+        return str(entry.get("adapter_name", "default"))
+
+    @property
+    def adapters(self) -> dict[str, dict[str, Any]]:
+        """All adapters by name."""
+        several = self._model.get("peft_configs")
+        if several:
+            return {name: dict(entry["content"]) for name, entry in several.items()}
+        return {} if self.adapter is None else {self.adapter_name: self.adapter}
+
+
+def load_config(content: Mapping[str, Any], *, trust_remote_code: bool = False) -> Any:
+    """Build a configuration of transformers.
+
+    Args:
+        content: As in ``config.json``.
+        trust_remote_code: Whether code that the configuration names on the Hub may be run.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: If its ``model_type`` is not known to the transformers that is installed.
+
+    Example:
+        >>> load_config({"model_type": "gpt2", "n_embd": 12}).n_embd
+        12
+    """
+    transformers = import_transformers()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(content))
+        config = transformers.AutoConfig.from_pretrained(
+            folder, trust_remote_code=trust_remote_code
+        )
+    config._name_or_path = content.get("_name_or_path", "")
+    return config
+
+
+def get_hf_config_from_composer_state_dict(
+    state_dict: dict[str, Any], config_overrides: dict[str, Any] | None = None
+) -> Any:
+    """Build the configuration that a checkpoint keeps.
+
+    Args:
+        state_dict: What the checkpoint's file holds.
+        config_overrides: Entries to set.
+
+    Returns:
+        The configuration of transformers.
+
+    Raises:
+        ValueError: If the checkpoint keeps none.
+
+    Example:
+        >>> kept = {"model": {"config": {"content": {"model_type": "gpt2", "n_embd": 12}}}}
+        >>> file = {"state": {"integrations": {"huggingface": kept}}}
+        >>> get_hf_config_from_composer_state_dict(file, {"n_layer": 3}).n_layer
+        3
+    """
+    facts = ModelFacts(huggingface_part(state_dict))
+    return load_config({**facts.config, **(config_overrides or {})})
+
+
+def get_peft_config_from_composer_state_dict(state_dict: dict[str, Any]) -> Any:
+    """Build the configuration of the adapter that a checkpoint keeps.
+
+    Args:
+        state_dict: What the checkpoint's file holds.
+
+    Returns:
+        The configuration of peft; ``None`` for a model without adapters.
+
+    Raises:
+        ValueError: If the checkpoint keeps no model of Hugging Face.
+
+    Example:
+        >>> kept = {"model": {"config": {"content": {"model_type": "gpt2"}}}}
+        >>> file = {"state": {"integrations": {"huggingface": kept}}}
+        >>> get_peft_config_from_composer_state_dict(file) is None
+        True
+    """
+    adapter = ModelFacts(huggingface_part(state_dict)).adapter
+    return None if adapter is None else load_adapter_config(adapter)
+
+
+def load_adapter_config(content: Mapping[str, Any]) -> Any:
+    """Build the configuration of an adapter.
+
+    Args:
+        content: As in ``adapter_config.json``.
+
+    Returns:
+        The configuration of peft.
+
+    Example:
+        >>> load_adapter_config({"peft_type": "LORA", "r": 2}).r
+        2
+    """
+    peft = import_peft()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "adapter_config.json").write_text(json.dumps(content))
+        return peft.PeftConfig.from_pretrained(folder)

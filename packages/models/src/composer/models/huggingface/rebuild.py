@@ -1,0 +1,299 @@
+"""Builds the model that a checkpoint keeps, and puts its weights in.
+
+Nothing in a checkpoint is run. The class of a model is looked up among transformers' own; another
+has to be given by the caller. Adapters that were saved alone need the model that they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from composer.models.huggingface._doors import import_peft, import_transformers
+from composer.models.huggingface.adapters import adapter_keys, quiet_peft
+from composer.models.huggingface.embeddings import num_embeddings
+from composer.models.huggingface.metadata import (
+    ModelFacts,
+    huggingface_part,
+    load_adapter_config,
+    load_config,
+)
+from composer.utils.imports import import_object
+
+__all__ = [
+    "build_model",
+    "find_class",
+    "holds_base",
+    "load_trained",
+    "set_generation",
+    "stored_weights",
+    "with_adapters",
+]
+
+_PREFIX = "model."
+
+
+def stored_weights(contents: Mapping[str, Any], shown: str = "the checkpoint") -> dict[str, Any]:
+    """Return the weights of a checkpoint under the names that the model of transformers has.
+
+    Args:
+        contents: What the file holds.
+        shown: The file, for the error.
+
+    Returns:
+        Name to tensor.
+
+    Raises:
+        ValueError: If it holds none.
+
+    Example:
+        >>> stored_weights({"state": {"model": {"model.lm_head.weight": 1}}})
+        {'lm_head.weight': 1}
+    """
+    model = (contents.get("state") or {}).get("model")
+    weights = {
+        # Releases before 0.11 kept the `module.` of a data-parallel wrapper.
+        name.removeprefix("module.").removeprefix(_PREFIX): value
+        for name, value in (model or {}).items()
+        if name.removeprefix("module.").startswith(_PREFIX)
+    }
+    if not weights:
+        raise ValueError(f"{shown} holds no weights of a HuggingFaceModel")
+    return weights
+
+
+def find_class(facts: ModelFacts, given: Any | None, *, trust_remote_code: bool = False) -> Any:
+    """Find the class of a stored model.
+
+    Args:
+        facts: What the checkpoint says.
+        given: The class, or its import path, or ``None`` for the stored one.
+        trust_remote_code: Whether a class that the configuration names on the Hub may be used.
+
+    Returns:
+        A class of transformers, or one of its ``AutoModel...``.
+
+    Raises:
+        ValueError: If it is not transformers' own and none was given.
+
+    Example:
+        >>> find_class(ModelFacts({"model": {"config": {"class": "x.GPT2Model"}}}), None).__name__
+        'GPT2Model'
+    """
+    transformers = import_transformers()
+    if isinstance(given, str):
+        return import_object(given if ":" in given else ":".join(given.rsplit(".", 1)))
+    if given is not None:
+        return given
+    name = facts.class_name
+    found = getattr(transformers, name, None) if name.isidentifier() else None
+    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+        return found
+    if trust_remote_code:
+        for auto, reference in (facts.config.get("auto_map") or {}).items():
+            if str(reference).rpartition(".")[2] == name and auto.startswith("AutoModel"):
+                return getattr(transformers, auto)
+    raise ValueError(
+        f"the checkpoint's model is a {facts.class_path or name!r}, which is none of "
+        f"transformers {transformers.__version__}; pass its class as model_instantiation_class"
+    )
+
+
+def build_model(cls: Any, config: Any, *, trust_remote_code: bool = False) -> Any:
+    """Build a model with new weights.
+
+    Args:
+        cls: A class of transformers, or one of its ``AutoModel...``.
+        config: Its configuration.
+        trust_remote_code: Whether code that the configuration names on the Hub may be run.
+
+    Returns:
+        The model.
+
+    Example:
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> build_model(GPT2Model, GPT2Config(n_embd=4, n_layer=1, n_head=1)).config.n_embd
+        4
+    """
+    transformers = import_transformers()
+    if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
+        return cls(config)
+    options = {"trust_remote_code": True} if trust_remote_code else {}
+    return cls.from_config(config, **options)
+
+
+def load_trained(
+    contents: Mapping[str, Any],
+    *,
+    shown: str = "the checkpoint",
+    given_class: Any | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    base_model: Any | None = None,
+) -> Any:
+    """Build the model of a checkpoint with its weights, on the host.
+
+    Args:
+        contents: What the file holds.
+        shown: The file, for errors.
+        given_class: The class, or its import path; by default the stored one.
+        overrides: Entries of the configuration to set.
+        trust_remote_code: Whether code that the checkpoint names may be run.
+        base_model: The model beneath adapters that were saved alone.
+
+    Returns:
+        The model, of peft if it has adapters.
+
+    Raises:
+        ValueError: If something does not fit or is not found.
+
+    Example:
+        >>> try:
+        ...     load_trained({"state": {}})
+        ... except ValueError as error:
+        ...     print("no model of Hugging Face" in str(error))
+        True
+    """
+    facts = ModelFacts(huggingface_part(contents, shown))
+    weights = stored_weights(contents, shown)
+    config = load_config(
+        {**facts.config, **(overrides or {})}, trust_remote_code=trust_remote_code
+    )
+    cls = find_class(facts, given_class, trust_remote_code=trust_remote_code)
+    if not facts.adapters:
+        model = build_model(cls, config, trust_remote_code=trust_remote_code)
+        _load(model, weights, shown)
+        set_generation(model, facts)
+        return model
+    whole = holds_base(weights)
+    base = (
+        build_model(cls, config, trust_remote_code=trust_remote_code)
+        if whole
+        else _find_base(base_model, facts, cls, config, trust_remote_code=trust_remote_code)
+    )
+    model = with_adapters(base, facts)
+    _load(model, weights, shown, alone=not whole)
+    set_generation(base, facts)
+    return model
+
+
+def holds_base(weights: Mapping[str, Any]) -> bool:
+    """Say whether weights of a model with adapters are those of the model beneath too.
+
+    Args:
+        weights: Name to weight.
+
+    Returns:
+        Whether they are.
+
+    Example:
+        >>> holds_base({"q.base_layer.weight": 1, "q.lora_A.default.weight": 2})
+        True
+    """
+    return any(".base_layer." in name for name in weights) or (
+        # Prompts leave the model's layers as they are.
+        any(name.startswith("prompt_encoder.") for name in weights)
+        and any(name.startswith("base_model.") for name in weights)
+    )
+
+
+def with_adapters(base: Any, facts: ModelFacts) -> Any:
+    """Put the stored adapters on a model, without their weights.
+
+    Args:
+        base: The model of transformers.
+        facts: What the checkpoint says.
+
+    Returns:
+        The model of peft.
+
+    Example:
+        >>> facts = ModelFacts({"model": {"peft_config": {"content": {
+        ...     "peft_type": "LORA", "r": 1, "target_modules": ["0"]}}}})
+        >>> type(with_adapters(torch.nn.Sequential(torch.nn.Linear(1, 1)), facts)).__name__
+        'PeftModel'
+    """
+    peft = import_peft()
+    model: Any = None
+    with quiet_peft():
+        for name, content in facts.adapters.items():
+            config = load_adapter_config(content)
+            config.inference_mode = False
+            if model is None:
+                model = peft.get_peft_model(base, config, adapter_name=name)
+            else:
+                model.add_adapter(name, config)
+    model.set_adapter(facts.adapter_name)
+    return model
+
+
+def _find_base(
+    given: Any, facts: ModelFacts, cls: Any, config: Any, *, trust_remote_code: bool
+) -> Any:
+    if isinstance(given, torch.nn.Module):
+        base = given
+    else:
+        adapter = facts.adapter or {}
+        name = given or adapter.get("base_model_name_or_path") or config._name_or_path
+        if not name:
+            raise ValueError(
+                "the checkpoint holds adapters alone and does not say what model they are for; "
+                "pass base_model, a model of transformers or where one lies"
+            )
+        try:
+            base = cls.from_pretrained(str(name), trust_remote_code=trust_remote_code)
+        except OSError as error:
+            raise ValueError(
+                f"the checkpoint holds adapters alone, and the model that they are for is not at "
+                f"{str(name)!r}; pass base_model, a model of transformers or where one lies"
+            ) from error
+    wanted = getattr(config, "vocab_size", None)
+    held = num_embeddings(base)
+    if wanted is not None and held is not None and wanted != held:
+        base.resize_token_embeddings(wanted, mean_resizing=False)
+    return base
+
+
+def _load(model: Any, weights: Mapping[str, Any], shown: str, *, alone: bool = False) -> None:
+    try:
+        found = model.load_state_dict(dict(weights), strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"the weights of {shown} do not fit its model: {error}") from error
+    missing = set(found.missing_keys)
+    if alone:
+        missing &= set(adapter_keys(model))
+    # Tied weights may be kept under one of their names.
+    missing -= _tied_to_given(model, weights)
+    if missing or found.unexpected_keys:
+        raise ValueError(
+            f"the weights of {shown} do not fit its model; missing: {sorted(missing)}, not in the "
+            f"model: {sorted(found.unexpected_keys)}"
+        )
+
+
+def _tied_to_given(model: torch.nn.Module, weights: Mapping[str, Any]) -> set[str]:
+    """Names of tensors that were given under another name."""
+    named = model.state_dict(keep_vars=True)
+    given = {id(named[name]) for name in weights if name in named}
+    return {name for name, tensor in named.items() if id(tensor) in given}
+
+
+def set_generation(model: Any, facts: ModelFacts) -> None:
+    """Give a model the stored way to generate.
+
+    Args:
+        model: A model of transformers.
+        facts: What the checkpoint says.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1)
+        >>> facts = {"config": {}, "generation_config": {"content": {"top_k": 3}}}
+        >>> set_generation(model, ModelFacts({"model": facts}))
+        >>> model.generation_config.top_k
+        3
+    """
+    if facts.generation is not None:
+        transformers = import_transformers()
+        model.generation_config = transformers.GenerationConfig.from_dict(facts.generation)

@@ -1,0 +1,164 @@
+"""``composer export``: a checkpoint as a program that runs elsewhere, compared with the live model.
+
+A checkpoint of a registered model, or of a Hugging Face model, says how the model is built; no
+script is needed, and nothing in the checkpoint is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from composer.core.model import ComposerModel
+
+__all__ = ["ExportCommand"]
+
+FORMATS = {"onnx": ".onnx", "safetensors": ".safetensors", "torch_export": ".pt2",
+           "torchscript": ".ts"}  # fmt: skip
+
+
+class ExportCommand:
+    """Export the model of a checkpoint, run the export, and say how far its outputs are apart.
+
+    Example:
+        >>> parser = argparse.ArgumentParser()
+        >>> command = ExportCommand()
+        >>> command.add_arguments(parser)
+        >>> command.run(parser.parse_args(["/nowhere", "--format", "onnx"]))
+        2
+    """
+
+    name: ClassVar[str] = "export"
+    help: ClassVar[str] = "export the model of a checkpoint as ONNX, torch.export or TorchScript"
+    examples: ClassVar[str] = """\
+  composer export runs/first/checkpoints --format onnx              the newest of a folder
+  composer export ep2-ba938-rank0.pt --format torch_export --to model.pt2
+  composer export s3://bucket/first/ep2.pt --format onnx --opset 20
+  composer export old.pt --format onnx --model composer_resnet model_name=resnet18 num_classes=10
+"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments.
+
+        Args:
+            parser: The parser of this sub-command.
+
+        Example:
+            >>> parser = argparse.ArgumentParser()
+            >>> ExportCommand().add_arguments(parser)
+            >>> parser.parse_args(["a.pt", "--format", "onnx"]).format
+            'onnx'
+        """
+        parser.add_argument(
+            "where", metavar="PLACE", help="a checkpoint, a folder of them, or the URI of either"
+        )
+        parser.add_argument("--format", required=True, choices=sorted(FORMATS), help="the format")
+        parser.add_argument(
+            "--to", metavar="FILE", help="the file (default: the checkpoint's name, beside it)"
+        )
+        parser.add_argument(
+            "--model",
+            nargs="+",
+            metavar=("NAME", "KEY=VALUE"),
+            help="how the model is built, where the checkpoint does not say: a registered name "
+            "(see `composer models`) and its arguments",
+        )
+        parser.add_argument(
+            "--samples", type=int, default=2, help="samples in the example (default: 2)"
+        )
+        parser.add_argument("--opset", type=int, help="version of the ONNX operators")
+        parser.add_argument(
+            "--tolerance",
+            type=float,
+            default=1e-3,
+            help="largest difference accepted, as a share of the largest output (default: 0.001)",
+        )
+        parser.add_argument(
+            "--overwrite", action="store_true", help="replace the file if it exists"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Export.
+
+        Args:
+            args: The parsed arguments.
+
+        Returns:
+            0 if the export computes what the live model does, 2 if it was not made.
+
+        Example:
+            >>> parser = argparse.ArgumentParser()
+            >>> ExportCommand().add_arguments(parser)
+            >>> ExportCommand().run(parser.parse_args(["/nowhere", "--format", "onnx"]))
+            2
+        """
+        from composer.cli.checkpoint_source import open_source
+        from composer.core.plugins import PluginError
+
+        try:
+            with open_source(args.where) as source:
+                item = source.newest()
+                if item is None:
+                    raise FileNotFoundError(f"there is no whole checkpoint in {source.shown}")
+                with source.open(item.name) as path:
+                    print(_export(path, item.name, args))
+        except (ImportError, OSError, PluginError, TypeError, ValueError) as error:
+            print(f"composer export: {error}", file=sys.stderr)
+            return 2
+        return 0
+
+
+def _export(path: Path, name: str, args: argparse.Namespace) -> Any:
+    from composer.checkpoint import load_checkpoint, read_checkpoint
+    from composer.core.logger import Logger
+    from composer.core.state import State
+    from composer.devices.cpu import DeviceCPU
+    from composer.models.cards import example_batch
+    from composer.models.export import export_model
+
+    target = Path(args.to) if args.to else Path(Path(name).stem + FORMATS[args.format])
+    if target.exists() and not args.overwrite:
+        raise FileExistsError(f"{target} exists; pass --overwrite to replace it")
+    integrations = read_checkpoint(path)["state"].get("integrations") or {}
+    model = _build(integrations, args.model, name)
+    state = State(model, 0, "export", DeviceCPU())
+    load_checkpoint(path, state, Logger(state), load_weights_only=True, progress_bar=False)
+    return export_model(
+        state.model,
+        args.format,
+        target,
+        example_batch(model, num_samples=args.samples),
+        onnx_opset_version=args.opset,
+        tolerance=args.tolerance,
+    )
+
+
+def _build(
+    integrations: Mapping[str, Any], chosen: Sequence[str] | None, name: str
+) -> ComposerModel:
+    from composer.models import build_from_origin
+
+    if chosen:
+        return build_from_origin({"name": chosen[0], "arguments": dict(map(_argument, chosen[1:]))})
+    if "composer" in integrations:
+        return build_from_origin(integrations["composer"])
+    raise ValueError(
+        f"{name} does not say how its model is built: it is none of a registered factory with "
+        f"plain arguments. Name one with --model NAME KEY=VALUE ..., or export from Python with "
+        f"composer.models.export.export_model"
+    )
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise ValueError(f"--model {text!r} must have the form KEY=VALUE, as in num_classes=10")
+    try:
+        return key, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return key, value

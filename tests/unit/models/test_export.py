@@ -1,0 +1,213 @@
+"""Exports of every model, run and compared; and what stands in the way of one is said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from composer.core import plugins
+from composer.core.model import ComposerModel
+from composer.models import ComposerClassifier, mnist_model
+from composer.models.cards import CARDS, example_batch
+from composer.models.export import ExportFormat, export_model
+
+#: Models whose program depends on the numbers it computes, which only scripts can express.
+DATA_DEPENDENT = {"composer_retinanet"}
+#: Models that are only a shell around a module of the user's.
+SHELLS = {name for name, card in CARDS.items() if card.batch is None}
+
+
+def tiny(name: str) -> ComposerModel:
+    """A small member of a family, with first weights that give outputs to compare."""
+    torch.manual_seed(0)
+    card = CARDS[name]
+    model = plugins.resolve("composer.models", name, **{**card.arguments, **card.tiny})
+    assert isinstance(model, ComposerModel)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Some layers start at zero, and a zero is no evidence.
+            if not parameter.any():
+                parameter.normal_(std=0.02)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _quiet_exporters() -> Iterator[None]:
+    """Torch's exporters warn of their own parts, of which users see nothing either."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def live(model: ComposerModel, batch: Any) -> list[torch.Tensor]:
+    module, args, kwargs = model.eval().for_inference(batch)
+    with torch.no_grad():
+        outputs = module(*args, **kwargs)
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CARDS.keys() - SHELLS - DATA_DEPENDENT))
+def test_onnx_runtime_gives_our_outputs(name: str, tmp_path: Path) -> None:
+    """The file is read here by ONNX Runtime itself, with another batch than it was made with."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = tiny(name)
+    report = export_model(model, "onnx", tmp_path / "m.onnx", example_batch(model, num_samples=2))
+    assert report.largest > 0
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"]
+    )
+    batch = example_batch(model, num_samples=3 if report.any_batch_size else 2)
+    _, args, kwargs = model.for_inference(batch)
+    inputs = torch.utils._pytree.tree_leaves((args, kwargs))
+    tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
+    names = [node.name for node in session.get_inputs()]
+    outputs = session.run(None, {n: t.numpy() for n, t in zip(names, tensors, strict=True)})
+    for ours, theirs in zip(live(model, batch), outputs, strict=True):
+        torch.testing.assert_close(torch.as_tensor(theirs), ours, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CARDS.keys() - SHELLS - DATA_DEPENDENT))
+def test_torch_export_and_weights_give_our_outputs(name: str, tmp_path: Path) -> None:
+    model = tiny(name)
+    batch = example_batch(model, num_samples=2)
+    expected = live(model, batch)
+    export_model(model, "torch_export", tmp_path / "m.pt2", batch)
+    _, args, kwargs = model.for_inference(batch)
+    with torch.no_grad():
+        outputs = torch.export.load(tmp_path / "m.pt2").module()(*args, **kwargs)
+    got = [x for x in torch.utils._pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor)]
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+    report = export_model(model, "safetensors", tmp_path / "m.safetensors", batch)
+    assert report.max_difference == 0
+
+
+@pytest.mark.parametrize("name", sorted(DATA_DEPENDENT))
+@pytest.mark.parametrize("save_format", ["onnx", "torch_export"])
+def test_what_cannot_be_exported_is_said_in_a_line(
+    name: str, save_format: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny(name)
+    with pytest.raises(ValueError, match=rf"RetinaNet cannot be exported as {save_format}") as info:
+        export_model(model, save_format, tmp_path / "model", example_batch(model))
+    assert "\n" not in str(info.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_torchscript_while_torch_has_it(tmp_path: Path) -> None:
+    model = mnist_model()
+    batch = example_batch(model, num_samples=2)
+    report = export_model(model, ExportFormat.TORCHSCRIPT, tmp_path / "m.ts", batch)
+    assert report.any_batch_size
+    torch.testing.assert_close(torch.jit.load(tmp_path / "m.ts")(batch[0]), model.eval()(batch))
+
+
+# ---- the export itself ------------------------------------------------------------------------
+
+
+class _Named(torch.nn.Module):
+    """Takes two arguments, one of them by name, and returns a mapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"scaled": self.linear(x) * scale, "plain": self.linear(x)}
+
+
+@pytest.mark.parametrize("save_format", list(ExportFormat))
+def test_named_arguments_and_several_outputs(save_format: ExportFormat, tmp_path: Path) -> None:
+    sample = (torch.rand(4, 3), {"scale": torch.rand(4, 2)})
+    if save_format is ExportFormat.TORCHSCRIPT:
+        with pytest.raises(ValueError, match="cannot be exported as torchscript"):
+            export_model(_Named(), save_format, tmp_path / "m", sample, tolerance=-0.0)
+        return
+    report = export_model(_Named(), save_format, tmp_path / "m", sample)
+    assert report.any_batch_size
+    assert report.max_difference <= 1e-6
+
+
+def test_names_and_dynamic_dimensions_are_those_asked_for(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    export_model(
+        torch.nn.Linear(3, 2),
+        "onnx",
+        tmp_path / "m.onnx",
+        (torch.rand(4, 5, 3),),
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_axes={"x": {1: "length"}},
+        onnx_opset_version=20,
+    )
+    graph = onnx.load(tmp_path / "m.onnx")
+    assert [node.name for node in graph.graph.input] == ["x"]
+    assert [node.name for node in graph.graph.output] == ["y"]
+    dims = graph.graph.input[0].type.tensor_type.shape.dim
+    assert [bool(dim.dim_param) for dim in dims] == [False, True, False]
+    assert graph.opset_import[0].version == 20
+
+
+def test_the_model_is_left_as_it_is(tmp_path: Path) -> None:
+    model = mnist_model().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    export_model(model, "torch_export", tmp_path / "m.pt2", example_batch(model, num_samples=2))
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), generator)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+class _Moody(torch.nn.Module):
+    """Computes something else whenever it is called anew, so that no export is right."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        type(self).calls += 1
+        return x + type(self).calls
+
+
+def test_an_export_that_computes_something_else_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(b"the one before")
+    with pytest.raises(ValueError, match=r"differs from the live model by .* Nothing was written"):
+        export_model(_Moody(), "torch_export", tmp_path / "m.pt2", (torch.rand(2, 2),))
+    assert (tmp_path / "m.pt2").read_bytes() == b"the one before"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.pt2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"save_format": "onyx"}, "onyx"),
+        ({"sample_input": ()}, "holds no tensor"),
+        ({"tolerance": -1}, "tolerance=-1"),
+        ({"dynamic_axes": {"x": [0]}}, r"dynamic_axes names \['x'\]"),
+        ({"dynamic_axes": {"z": [0]}, "input_names": ["x"]}, r"\['z'\] are unknown"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "save_format": "torch_export",
+        "save_path": tmp_path / "m",
+        "sample_input": (torch.rand(2, 3),),
+        **arguments,
+    }
+    with pytest.raises(ValueError, match=words):
+        export_model(torch.nn.Linear(3, 2), **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_single_sample_is_no_reason_for_a_fixed_batch(tmp_path: Path) -> None:
+    model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
+    report = export_model(model, "torch_export", tmp_path / "m", (torch.rand(1, 4), None))
+    assert report.any_batch_size
