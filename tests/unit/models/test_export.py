@@ -45,6 +45,14 @@ def _quiet_exporters() -> Iterator[None]:
         yield
 
 
+def batch_of(model: ComposerModel, num_samples: int = 2) -> Any:
+    """The example of the model's card; cut small where a network is heavy and takes any size."""
+    batch = example_batch(model, num_samples=num_samples)
+    if model.origin is not None and model.origin["name"] == "composer_deeplabv3":
+        return tuple(part[..., :33, :40] for part in batch)
+    return batch
+
+
 def live(model: ComposerModel, batch: Any) -> list[torch.Tensor]:
     module, args, kwargs = model.eval().for_inference(batch)
     with torch.no_grad():
@@ -59,12 +67,12 @@ def test_onnx_runtime_gives_our_outputs(name: str, tmp_path: Path) -> None:
     """The file is read here by ONNX Runtime itself, with another batch than it was made with."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model = tiny(name)
-    report = export_model(model, "onnx", tmp_path / "m.onnx", example_batch(model, num_samples=2))
+    report = export_model(model, "onnx", tmp_path / "m.onnx", batch_of(model))
     assert report.largest > 0
     session = onnxruntime.InferenceSession(
         str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"]
     )
-    batch = example_batch(model, num_samples=3 if report.any_batch_size else 2)
+    batch = batch_of(model, 3 if report.any_batch_size else 2)
     _, args, kwargs = model.for_inference(batch)
     inputs = torch.utils._pytree.tree_leaves((args, kwargs))
     tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
@@ -78,7 +86,7 @@ def test_onnx_runtime_gives_our_outputs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(CARDS.keys() - SHELLS - DATA_DEPENDENT))
 def test_torch_export_and_weights_give_our_outputs(name: str, tmp_path: Path) -> None:
     model = tiny(name)
-    batch = example_batch(model, num_samples=2)
+    batch = batch_of(model)
     expected = live(model, batch)
     export_model(model, "torch_export", tmp_path / "m.pt2", batch)
     _, args, kwargs = model.for_inference(batch)

@@ -174,8 +174,8 @@ def test_evaluation_without_data() -> None:
         trainer.eval()
     with pytest.raises(ValueError, match="subset_num_batches"):
         trainer.predict(loader(), subset_num_batches=0)
-    with pytest.raises(NotImplementedError, match="comes with"):
-        trainer.export_for_inference("torchscript", "a.pt")
+    with pytest.raises(ValueError, match="torchskript"):
+        trainer.export_for_inference("torchskript", "a.pt", sample_input=torch.zeros(1))
     trainer.close()
 
 

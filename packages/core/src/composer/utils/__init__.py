@@ -203,6 +203,7 @@ _ELSEWHERE = {
     "get_save_filename": "composer.checkpoint",
     "load_checkpoint": "composer.checkpoint",
     "quantize_dynamic": "composer.checkpoint.inference",
+    "read_checkpoint": "composer.checkpoint",
     "safe_torch_load": "composer.checkpoint",
     "save_checkpoint": "composer.checkpoint",
 }

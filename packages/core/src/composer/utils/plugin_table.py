@@ -74,6 +74,7 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             ),
         },
         "composer.commands": {
+            "composer-models": ("models",),
             "composer-recipes": ("find-microbatch", "train", "verify-resume"),
             "composer-trainer": ("checkpoint", "export", "plugins"),
         },
@@ -88,9 +89,13 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
         "composer.models": {
             "composer-models": (
+                "bert_classification",
+                "bert_mlm",
                 "composer_classifier",
+                "composer_decoder",
                 "composer_deeplabv3",
                 "composer_detector",
+                "composer_diffusion",
                 "composer_efficientnet",
                 "composer_resnet",
                 "composer_resnet_cifar",
@@ -99,6 +104,8 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "composer_timm",
                 "composer_unet",
                 "composer_vit",
+                "gpt2",
+                "language_model",
                 "mnist_model",
                 "resnet9",
             ),

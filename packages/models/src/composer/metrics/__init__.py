@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from composer.metrics.language import LanguageCrossEntropy as LanguageCrossEntropy
     from composer.metrics.language import LanguagePerplexity as LanguagePerplexity
     from composer.metrics.language import MaskedAccuracy as MaskedAccuracy
+    from composer.metrics.regression import MeanSquaredError as MeanSquaredError
     from composer.metrics.segmentation import Dice as Dice
     from composer.metrics.segmentation import MIoU as MIoU
 
@@ -33,6 +34,7 @@ _HOMES = {
     "MAP": "detection",
     "MIoU": "segmentation",
     "MaskedAccuracy": "language",
+    "MeanSquaredError": "regression",
     "Metric": "base",
     "MulticlassAccuracy": "classification",
 }

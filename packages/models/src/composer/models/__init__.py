@@ -12,15 +12,30 @@ from composer._lazy import lazy_names
 
 if TYPE_CHECKING:
     from composer.core.model import ComposerModel as ComposerModel
+    from composer.models.bert import create_bert_classification as create_bert_classification
+    from composer.models.bert import create_bert_mlm as create_bert_mlm
     from composer.models.cards import example_batch as example_batch
     from composer.models.classifier import ComposerClassifier as ComposerClassifier
+    from composer.models.decoder import Decoder as Decoder
+    from composer.models.decoder import DecoderConfig as DecoderConfig
+    from composer.models.decoder import composer_decoder as composer_decoder
     from composer.models.deeplabv3 import DeepLabv3 as DeepLabv3
     from composer.models.deeplabv3 import composer_deeplabv3 as composer_deeplabv3
     from composer.models.detection import ComposerDetector as ComposerDetector
     from composer.models.detection import collate_detection as collate_detection
+    from composer.models.diffusion import DiffusionModel as DiffusionModel
+    from composer.models.diffusion import composer_diffusion as composer_diffusion
     from composer.models.efficientnet import composer_efficientnet as composer_efficientnet
     from composer.models.efficientnet import composer_efficientnetb0 as composer_efficientnetb0
+    from composer.models.flops import count_flops as count_flops
+    from composer.models.flops import num_parameters as num_parameters
+    from composer.models.gpt2 import create_gpt2 as create_gpt2
+    from composer.models.huggingface import HuggingFaceModel as HuggingFaceModel
+    from composer.models.huggingface import (
+        write_huggingface_pretrained_from_composer_checkpoint as write_huggingface_pretrained_from_composer_checkpoint,  # noqa: E501
+    )
     from composer.models.initializers import Initializer as Initializer
+    from composer.models.language import LanguageModel as LanguageModel
     from composer.models.origin import build_from_origin as build_from_origin
     from composer.models.origin import remembers_origin as remembers_origin
     from composer.models.resnet import composer_resnet as composer_resnet
@@ -44,15 +59,22 @@ _HOMES = {
     "ComposerDetector": "detection",
     "ComposerModel": "composer.core.model",
     "ComposerSegmenter": "segmentation",
+    "Decoder": "decoder",
+    "DecoderConfig": "decoder",
     "DeepLabv3": "deeplabv3",
+    "DiffusionModel": "diffusion",
+    "HuggingFaceModel": "huggingface",
     "Initializer": "initializers",
+    "LanguageModel": "language",
     "MNISTNet": "small_convnets",
     "ResNet9": "small_convnets",
     "ResNetCIFAR": "resnet_cifar",
     "UNet": "unet",
     "build_from_origin": "origin",
     "collate_detection": "detection",
+    "composer_decoder": "decoder",
     "composer_deeplabv3": "deeplabv3",
+    "composer_diffusion": "diffusion",
     "composer_efficientnet": "efficientnet",
     "composer_efficientnetb0": "efficientnet",
     "composer_resnet": "resnet",
@@ -61,11 +83,17 @@ _HOMES = {
     "composer_timm": "timm_models",
     "composer_unet": "unet",
     "composer_vit": "vision_transformer",
+    "count_flops": "flops",
+    "create_bert_classification": "bert",
+    "create_bert_mlm": "bert",
+    "create_gpt2": "gpt2",
     "example_batch": "cards",
     "mnist_model": "small_convnets",
+    "num_parameters": "flops",
     "remembers_origin": "origin",
     "resnet9": "small_convnets",
     "vit_small_patch16": "vision_transformer",
+    "write_huggingface_pretrained_from_composer_checkpoint": "huggingface",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -30,7 +30,7 @@ class Card:
 
     Args:
         family: What its batches are: ``"classification"``, ``"segmentation"``, ``"detection"``,
-            ``"language"``, ``"masked language"`` or ``"diffusion"``.
+            ``"language"``, ``"masked language"``, ``"text classification"`` or ``"diffusion"``.
         source: The paper, or whose implementation it is.
         extras: Extras of composer-models that it needs.
         arguments: Arguments that the factory has no default for, for a model of the usual size.
@@ -179,6 +179,61 @@ def _detection(arguments: Mapping[str, Any], samples: int, generator: torch.Gene
     return list(_images(3, size, samples, generator)), targets
 
 
+def _tokens(length: int) -> BatchBuilder:
+    """Tokens, whose vocabulary and greatest length stand in the arguments or in ``model_config``."""
+
+    def build(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+        config = arguments.get("model_config") or {}
+        limit = config.get("vocab_size", arguments.get("vocab_size") or 1000)
+        longest = config.get("n_positions", config.get("max_position_embeddings", length))
+        shape = (samples, min(length, longest))
+        return {"input_ids": _whole(min(limit, 1000), shape, generator)}
+
+    return build
+
+
+def _text_to_go_on(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+    batch = _tokens(1024)(arguments, samples, generator)
+    return {**batch, "labels": batch["input_ids"].clone()}
+
+
+def _masked_text(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+    batch = _tokens(512)(arguments, samples, generator)
+    tokens = batch["input_ids"]
+    # One word in seven or so; the first, so that there is always one.
+    masked = _whole(7, tuple(tokens.shape), generator) == 0
+    masked[:, 0] = True
+    return {**batch, "labels": torch.where(masked, tokens, -100)}
+
+
+def _classed_text(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+    batch = _tokens(512)(arguments, samples, generator)
+    labels = _whole(max(2, arguments["num_labels"]), (samples,), generator)
+    return {**batch, "labels": labels.float() if arguments["num_labels"] == 1 else labels}
+
+
+def _pictures(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
+    if arguments.get("autoencoder") is not None:
+        raise ValueError(
+            "what a batch is depends on the autoencoder, which says how large its pictures are; "
+            "give a batch of your own"
+        )
+    images = _images(arguments["in_channels"], arguments["image_size"], samples, generator)
+    batch = {"images": 2 * images - 1}
+    if (num_classes := arguments["num_classes"]) is not None:
+        batch["labels"] = _whole(num_classes, (samples,), generator)
+    if (size := arguments["text_size"]) is not None:
+        shape = (samples, 77, size)
+        batch["encoder_hidden_states"] = torch.randn(shape, generator=generator, device="cpu")
+    return batch
+
+
+def _denoising(model: Any, batch: Any) -> Any:
+    # Noise comes from what is in the pictures, and here there may be no data.
+    network, args, kwargs = model.for_inference(batch)
+    return network(*args, **kwargs)
+
+
 def _features_and_head(model: Any, batch: Any) -> Any:
     # What follows looks at values: which boxes are good enough, and which overlap.
     features = model.module.backbone(torch.stack(batch[0]))
@@ -187,9 +242,38 @@ def _features_and_head(model: Any, batch: Any) -> Any:
 
 _RESNET = "He et al., Deep Residual Learning for Image Recognition (2015)"
 
+_TINY_BERT = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "vocab_size": 100,
+}
+
 #: Name among ``composer.models`` -> card.
 CARDS: Mapping[str, Card] = {
+    "bert_classification": Card(
+        family="text classification",
+        source="Devlin et al., BERT (2018)",
+        extras=("huggingface",),
+        tiny={"num_labels": 3, "model_config": _TINY_BERT},
+        batch=_classed_text,
+    ),
+    "bert_mlm": Card(
+        family="masked language",
+        source="Devlin et al., BERT (2018)",
+        extras=("huggingface",),
+        tiny={"model_config": _TINY_BERT},
+        batch=_masked_text,
+    ),
     "composer_classifier": Card(family="classification", source="any module"),
+    "composer_decoder": Card(
+        family="language",
+        source="RMSNorm, rotary positions, grouped queries, SwiGLU (2019 to 2023)",
+        tiny={"size": "tiny", "vocab_size": 100, "num_kv_heads": 2},
+        batch=_tokens(1024),
+    ),
     "composer_deeplabv3": Card(
         family="segmentation",
         source="Chen et al., Encoder-Decoder with Atrous Separable Convolution (2018)",
@@ -199,6 +283,21 @@ CARDS: Mapping[str, Card] = {
         batch=_segmentation(512),
     ),
     "composer_detector": Card(family="detection", source="any module"),
+    "composer_diffusion": Card(
+        family="diffusion",
+        source="Ho et al., Denoising Diffusion Probabilistic Models (2020)",
+        extras=("diffusion",),
+        tiny={
+            "image_size": 8,
+            "in_channels": 1,
+            "num_classes": 10,
+            "width": 8,
+            "multipliers": [1, 2],
+            "attention_levels": [1],
+        },
+        batch=_pictures,
+        network=_denoising,
+    ),
     "composer_efficientnet": Card(
         family="classification",
         source="Tan and Le, EfficientNet (2019)",
@@ -260,6 +359,24 @@ CARDS: Mapping[str, Card] = {
         },
         batch=_classification(224),
     ),
+    "gpt2": Card(
+        family="language",
+        source="Radford et al., Language Models are Unsupervised Multitask Learners (2019)",
+        extras=("huggingface",),
+        tiny={
+            "model_config": {
+                "n_layer": 2,
+                "n_embd": 32,
+                "n_head": 2,
+                "n_positions": 64,
+                "vocab_size": 100,
+                "bos_token_id": 0,
+                "eos_token_id": 0,
+            }
+        },
+        batch=_text_to_go_on,
+    ),
+    "language_model": Card(family="language", source="any module"),
     "mnist_model": Card(
         family="classification",
         source="two convolutions and two linear layers",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from composer.core.model import ComposerModel
@@ -74,7 +75,10 @@ def count_flops(
     """
     counter = FlopCounterMode(display=False)
     call = (lambda model, batch: model(batch)) if forward is None else forward
-    with _untouched(model), torch.set_grad_enabled(backward), counter:
+    # The fused kernels of attention are not all known to the counter, and in the backward pass they
+    # compute scores again; the plain one is matrix products, each once.
+    plain_attention = sdpa_kernel(SDPBackend.MATH)
+    with _untouched(model), torch.set_grad_enabled(backward), plain_attention, counter:
         model.train(backward)
         outputs = call(model, batch)
         if backward:
@@ -105,7 +109,12 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 @contextlib.contextmanager
 def _untouched(model: torch.nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in model.modules()}
-    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     try:
         with torch.random.fork_rng(devices):
@@ -114,6 +123,5 @@ def _untouched(model: torch.nn.Module) -> Iterator[None]:
         for module, mode in modes.items():
             module.training = mode
         with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                if (before := buffers.get(name)) is not None:
-                    buffer.copy_(before)
+            for module, name, buffer, before in buffers:
+                module._buffers[name] = buffer.copy_(before)

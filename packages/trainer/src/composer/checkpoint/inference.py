@@ -86,7 +86,7 @@ def export_for_inference(
         dynamic_axes: Name of an input to its dimensions that may have another length; needs
             ``input_names``. By default the number of samples may differ.
         surgery_algs: Functions that change the model before weights are loaded, as those of
-            ``composer.functional``.
+            ``composer.functional``; in place of what the checkpoint says was done to its model.
         transforms: Functions that change the model afterwards and return it.
         onnx_opset_version: Version of the ONNX operators.
         load_path: A checkpoint, by its path or URI.
@@ -129,6 +129,8 @@ def export_for_inference(
                 load_weights_only=True,
                 strict_model_weights=load_strict,
                 progress_bar=False,
+                # Surgery that the caller has done is not done twice.
+                exclude_algorithms=["*"] if surgery_algs else None,
             )
             twin = state.model
         for transform in ensure_tuple(transforms):

@@ -122,6 +122,8 @@ def _export(path: Path, name: str, args: argparse.Namespace) -> Any:
     from composer.models.export import export_model
 
     target = Path(args.to) if args.to else Path(Path(name).stem + FORMATS[args.format])
+    if args.samples < 1:
+        raise ValueError(f"--samples {args.samples} must be at least 1")
     if target.exists() and not args.overwrite:
         raise FileExistsError(f"{target} exists; pass --overwrite to replace it")
     integrations = read_checkpoint(path)["state"].get("integrations") or {}

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -90,7 +91,10 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from composer.callbacks.checkpoint_saver import CheckpointSaver
+    from composer.checkpoint.inference import Transform
+    from composer.models.export import ExportFormat, ExportReport
     from composer.optim.scheduler import ComposerScheduler
+    from composer.utils.object_store import ObjectStore
 
 __all__ = ["Trainer"]
 
@@ -796,32 +800,56 @@ class Trainer:
 
     def export_for_inference(
         self,
-        save_format: str,
+        save_format: str | ExportFormat,
         save_path: str,
-        save_object_store: Any = None,
-        sample_input: Any = None,
-        transforms: Any = None,
+        save_object_store: ObjectStore | None = None,
+        sample_input: Any | None = None,
+        transforms: Sequence[Transform] | None = None,
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
-    ) -> None:
-        """Export the model for inference.
+    ) -> ExportReport | None:
+        """Export the model as evaluation sees it, run the export, and compare.
+
+        The weights are those that a checkpoint would hold: where an algorithm keeps an average, the
+        average. The file goes to the loggers if one of them can upload.
 
         Args:
-            save_format: Format to export to.
-            save_path: Where to.
+            save_format: ``"torchscript"``, ``"onnx"``, ``"torch_export"`` or ``"safetensors"``.
+            save_path: The file, or the URI of one.
             save_object_store: Store to upload to.
-            sample_input: Example input.
-            transforms: Transformations before export.
-            input_names: Names of the inputs.
-            output_names: Names of the outputs.
+            sample_input: A batch; by default the last one of training, else an example for a
+                registered model.
+            transforms: Functions that change a copy of the model and return it.
+            input_names: Names of the inputs, for ONNX.
+            output_names: Names of the outputs, for ONNX.
+
+        Returns:
+            How the export compares with the live model; ``None`` on other ranks than zero.
 
         Raises:
-            NotImplementedError: Always, for now.
+            ValueError: If the model cannot be exported in this format, or the export computes
+                something else.
         """
-        raise NotImplementedError(
-            "export_for_inference comes with the export formats of composer-models; until then "
-            "save weights with save_checkpoint(weights_only=True)"
-        )
+        from composer.checkpoint.inference import export_with_logger
+
+        with ExitStack() as stack:
+            for algorithm in self.state.algorithms:
+                stack.enter_context(algorithm.saving(self.state))
+            return export_with_logger(
+                self.state.model,
+                save_format,
+                save_path,
+                self.logger,
+                save_object_store=save_object_store,
+                sample_input=self._sample_input() if sample_input is None else sample_input,
+                transforms=transforms,
+                input_names=input_names,
+                output_names=output_names,
+            )
+
+    def _sample_input(self) -> Any:
+        batch = self.state.batch
+        return None if batch is None else (batch, {})
 
     def close(self) -> None:
         """Close loggers and callbacks; called at the end of the process if it was not before.

@@ -5,6 +5,7 @@ Ainslie et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -244,9 +245,16 @@ def _flex(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any
             "attention='sdpa' there, or on a GPU"
         )
     shared = query.shape[1] != key.shape[1]
-    call: Any = flex_attention if query.device.type == "cpu" else _compiled_flex()
-    result: torch.Tensor = call(query, key, value, block_mask=mask, enable_gqa=shared)
-    return result
+    result: torch.Tensor
+    if query.device.type != "cpu":
+        result = _compiled_flex()(query, key, value, block_mask=mask, enable_gqa=shared)
+        return result
+    with warnings.catch_warnings():
+        # Compiling for the CPU takes a compiler of C++ and much time, for text that is looked at
+        # only; torch warns that without it all scores are held at once.
+        warnings.filterwarnings("ignore", "flex_attention called without", UserWarning)
+        result = flex_attention(query, key, value, block_mask=mask, enable_gqa=shared)
+        return result
 
 
 def _compiled_flex() -> Any:

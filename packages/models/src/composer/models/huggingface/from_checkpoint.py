@@ -52,9 +52,9 @@ def read_contents(path: str | Path, keep_download_at: str | Path | None = None) 
 
     # The distribution that holds the trainer brings the reader, for files of every kind.
     if keep_download_at is None or not utils.is_uri(str(path)):
-        return utils.fetch_checkpoint(path, progress_bar=False)
+        return utils.read_checkpoint(path)
     utils.get_file(str(path), str(keep_download_at), overwrite=True)
-    return utils.fetch_checkpoint(keep_download_at, progress_bar=False)
+    return utils.read_checkpoint(keep_download_at)
 
 
 def load_huggingface_tokenizer_from_saved_state(

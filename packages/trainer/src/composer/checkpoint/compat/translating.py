@@ -114,18 +114,18 @@ def from_reference(contents: Mapping[str, Any]) -> tuple[dict[str, Any], LoadRep
 
 # What values of wrong kinds meet on their way.
 _OF_ANOTHER_KIND = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-_SILENT = {"metadata", "integrations"}
+_SILENT = {"metadata"}
 
 
 def _model(stored: Mapping[str, Any], state: dict[str, Any], report: LoadReport) -> None:
     weights = dict(stored["model"])
     state["model"] = weights
     report.restored["model"] = f"weights ({len(weights)} tensors)"
-    if stored.get("integrations"):
-        report.not_restored.append(
-            f"integrations: {sorted(stored['integrations'])}; configuration and tokenizer come "
-            f"with the models that use them"
-        )
+
+
+def _integrations(stored: Mapping[str, Any], state: dict[str, Any], report: LoadReport) -> None:
+    del report  # what a model is built from; a run has built its own
+    state["integrations"] = dict(stored["integrations"])
 
 
 def _optimizers(stored: Mapping[str, Any], state: dict[str, Any], report: LoadReport) -> None:
@@ -330,6 +330,7 @@ def _metrics(stored: Mapping[str, Any], state: dict[str, Any], report: LoadRepor
 
 _CONVERSIONS: dict[str, Callable[[Mapping[str, Any], dict[str, Any], LoadReport], None]] = {
     "model": _model,
+    "integrations": _integrations,
     "optimizers": _optimizers,
     "schedulers": _schedulers,
     "algorithms": _algorithms,

@@ -1,0 +1,86 @@
+"""What the factories over transformers share: a network, fresh or with weights from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from composer.models.huggingface._doors import import_transformers
+from composer.utils.suggestions import did_you_mean
+
+__all__ = ["network", "tokenizer_of"]
+
+
+def network(
+    kind: str,
+    config_class: str,
+    default_name: str,
+    *,
+    use_pretrained: bool | None,
+    pretrained_model_name: str | None,
+    model_config: Mapping[str, Any] | None,
+    gradient_checkpointing: bool | None,
+    **task: Any,
+) -> Any:
+    """Build a network of transformers.
+
+    Args:
+        kind: The class that knows the task, for instance ``"AutoModelForCausalLM"``.
+        config_class: The class of the configuration, for instance ``"GPT2Config"``.
+        default_name: Where weights come from if no name is given.
+        use_pretrained: Whether to load weights.
+        pretrained_model_name: A folder, or a name on the Hugging Face hub; without
+            ``use_pretrained`` only its configuration is read.
+        model_config: Changes of the configuration.
+        gradient_checkpointing: Whether activations are computed again in the backward pass.
+        **task: Further changes of the configuration, which the user did not write.
+
+    Returns:
+        The network.
+
+    Raises:
+        ValueError: If the configuration knows no such name.
+        MissingConditionalImportError: If transformers is not installed.
+    """
+    transformers = import_transformers()
+    options = {**(model_config or {}), **task}
+    builder = getattr(transformers, kind)
+    if use_pretrained:
+        model = builder.from_pretrained(pretrained_model_name or default_name, **options)
+    else:
+        if pretrained_model_name is None:
+            config: Any = getattr(transformers, config_class)(**options)
+        else:
+            config = transformers.AutoConfig.from_pretrained(pretrained_model_name, **options)
+        _check_names(model_config or {}, type(config)())
+        model = builder.from_config(config)
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return model
+
+
+def _check_names(model_config: Mapping[str, Any], plain: Any) -> None:
+    # A configuration of transformers keeps whatever it is given, so a slip would go unseen.
+    for name in model_config:
+        if not hasattr(plain, name) and name != "attn_implementation":
+            raise ValueError(
+                f"model_config has {name!r}, which {type(plain).__name__} does not know."
+                f"{did_you_mean(name, list(plain.to_dict()))}"
+            )
+
+
+def tokenizer_of(tokenizer_name: str | None) -> Any:
+    """Load a tokenizer.
+
+    Args:
+        tokenizer_name: A folder, or a name on the Hugging Face hub.
+
+    Returns:
+        The tokenizer, or ``None`` without a name.
+
+    Raises:
+        MissingConditionalImportError: If transformers is not installed.
+    """
+    if tokenizer_name is None:
+        return None
+    return import_transformers().AutoTokenizer.from_pretrained(tokenizer_name)

@@ -1,0 +1,193 @@
+"""Exports with a trainer, a checkpoint, surgery and transforms, and the command over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from composer import Trainer
+from composer.algorithms import EMA, BlurPool
+from composer.cli.main import main
+from composer.core import LoggerDestination, State
+from composer.functional import apply_blurpool
+from composer.models import composer_resnet_cifar, mnist_model
+from composer.models.export import ExportReport
+from composer.utils import export_for_inference, quantize_dynamic
+from composer.utils.object_store import LocalObjectStore
+from composer_testing.tiny import TinyModel, loader
+
+IMAGES = torch.rand(8, 1, 8, 8)
+LABELS = torch.arange(8) % 3
+
+
+def digits() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(IMAGES, LABELS), 4)
+
+
+def small() -> Any:
+    return composer_resnet_cifar("resnet_8", num_classes=3, width=16, in_channels=1)
+
+
+def run(path: Path, inputs: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        outputs: torch.Tensor = torch.export.load(path).module()(inputs)
+    return outputs
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Iterator[Trainer]:
+    model = small()
+    trainer = Trainer(
+        model=model,
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.05),
+        algorithms=[BlurPool(), EMA(half_life="1ba")],
+        train_dataloader=digits(),
+        max_duration="2ep",
+        save_folder=str(tmp_path / "checkpoints"),
+        progress_bar=False,
+    )
+    trainer.fit()
+    yield trainer
+    trainer.close()
+
+
+def test_the_trainer_exports_what_evaluation_sees(trained: Trainer, tmp_path: Path) -> None:
+    """The averaged weights, as in the checkpoint; the live ones go on as they were."""
+    live = {name: value.clone() for name, value in trained.state.model.state_dict().items()}
+    report = trained.export_for_inference("torch_export", str(tmp_path / "m.pt2"))
+    assert isinstance(report, ExportReport)
+    assert report.any_batch_size
+    (newest,) = (tmp_path / "checkpoints").glob("ep2-*.pt")
+    averaged = torch.load(newest, weights_only=True)["state"]["model"]
+    for name, value in trained.state.model.state_dict().items():
+        assert torch.equal(value, live[name])
+    twin = small()
+    apply_blurpool(twin)
+    twin.load_state_dict(averaged)
+    torch.testing.assert_close(run(tmp_path / "m.pt2", IMAGES[:3]), twin.eval()((IMAGES[:3], None)))
+    assert any(not torch.equal(averaged[name], live[name]) for name in live)
+
+
+def test_surgery_weights_and_transforms_in_this_order(trained: Trainer, tmp_path: Path) -> None:
+    path = trained.save_checkpoint(str(tmp_path / "whole.pt"))
+    seen: list[bool] = []
+
+    def transform(module: torch.nn.Module) -> torch.nn.Module:
+        seen.append(module.training)
+        with torch.no_grad():
+            module.get_parameter("module.fc.bias").add_(1.0)
+        return module
+
+    report = export_for_inference(
+        small(),
+        "torch_export",
+        str(tmp_path / "m.pt2"),
+        sample_input=(IMAGES[:2], LABELS[:2]),
+        surgery_algs=apply_blurpool,
+        transforms=[transform],
+        load_path=path,
+        load_strict=True,
+    )
+    assert report is not None
+    assert len(seen) == 1
+    twin = small()
+    apply_blurpool(twin)
+    twin.load_state_dict(torch.load(path, weights_only=True)["state"]["model"])
+    torch.testing.assert_close(run(tmp_path / "m.pt2", IMAGES), twin.eval()((IMAGES, None)) + 1.0)
+
+
+def test_a_store_receives_the_file(tmp_path: Path) -> None:
+    store = LocalObjectStore(tmp_path / "store")
+    export_for_inference(mnist_model(), "safetensors", "deep/m.safetensors", store)
+    assert (tmp_path / "store" / "deep" / "m.safetensors").is_file()
+    uri = (tmp_path / "by_uri").as_uri() + "/m.safetensors"
+    export_for_inference(mnist_model(), "safetensors", uri)
+    assert (tmp_path / "by_uri" / "m.safetensors").is_file()
+
+
+class _Keeps(LoggerDestination):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def can_upload_files(self) -> bool:
+        return True
+
+    def upload_file(
+        self, state: State, remote_file_name: str, file_path: Path, *, overwrite: bool = False
+    ) -> None:
+        self.waiting = (remote_file_name, file_path)
+
+    def flush(self) -> None:
+        # Only now, as a destination does that uploads behind the run.
+        name, path = self.waiting
+        (self.folder / Path(name).name).write_bytes(path.read_bytes())
+
+
+def test_loggers_that_can_upload_receive_the_file(tmp_path: Path) -> None:
+    trainer = Trainer(model=mnist_model(), loggers=[_Keeps(tmp_path)], progress_bar=False)
+    trainer.export_for_inference("safetensors", "exports/m.safetensors")
+    assert (tmp_path / "m.safetensors").is_file()
+    trainer.loggers = []
+    trainer.state.callbacks.clear()
+    trainer.close()
+
+
+def test_eight_bit_weights(tmp_path: Path) -> None:
+    model = mnist_model()
+    # Torch says that this way of quantizing is going.
+    with pytest.warns((DeprecationWarning, UserWarning), match="deprecated"):
+        report = export_for_inference(
+            model, "torchscript", str(tmp_path / "m.ts"), transforms=[quantize_dynamic]
+        )
+    assert report is not None
+    full = export_for_inference(model, "torchscript", str(tmp_path / "full.ts"))
+    assert full is not None
+    assert report.num_bytes < full.num_bytes
+
+
+# ---- the command ------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_exported_without_its_script(
+    trained: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.warns(UserWarning, match="is applied now"):
+        status = main(
+            ["export", str(tmp_path / "checkpoints"), "--format", "torch_export", "--to",
+             str(tmp_path / "m.pt2")]
+        )  # fmt: skip
+    assert status == 0
+    assert "any batch size" in capsys.readouterr().out
+    (newest,) = (tmp_path / "checkpoints").glob("ep2-*.pt")
+    twin = small()
+    apply_blurpool(twin)
+    twin.load_state_dict(torch.load(newest, weights_only=True)["state"]["model"])
+    images = torch.rand(5, 1, 32, 32)
+    torch.testing.assert_close(run(tmp_path / "m.pt2", images), twin.eval()((images, None)))
+
+
+def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = Trainer(model=TinyModel(), train_dataloader=loader(), progress_bar=False)
+    path = str(trainer.save_checkpoint(str(tmp_path / "own.pt")))
+    trainer.close()
+    target = str(tmp_path / "m.pt2")
+    common = ["export", path, "--format", "torch_export", "--to", target]
+    for arguments, words in (
+        (common, "does not say how its model is built"),
+        ([*common, "--model", "mnist_modle"], 'Did you mean "mnist_model"'),
+        ([*common, "--model", "mnist_model", "classes"], "KEY=VALUE"),
+        ([*common, "--model", "mnist_model", "num_classes=3"], "do not fit the model"),
+        ([*common, "--model", "mnist_model", "--samples", "0"], "--samples 0"),
+        (["export", str(tmp_path / "none"), "--format", "onnx"], "none"),
+    ):
+        assert main(arguments) == 2, arguments
+        assert words in capsys.readouterr().err
+    Path(target).write_text("before")
+    assert main(common) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert Path(target).read_text() == "before"
