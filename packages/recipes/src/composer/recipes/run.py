@@ -134,9 +134,10 @@ class Outcome:
             ("folder", str(self.folder)),
         ]
         if self.checkpoints:
-            last = Path(self.checkpoints[-1])
+            # A checkpoint may lie at a URI, which is no path of this machine.
+            where, _, last = self.checkpoints[-1].rpartition("/")
             count = len(self.checkpoints)
-            rows.append(("checkpoints", f"{last.parent} ({count}, the last is {last.name})"))
+            rows.append(("checkpoints", f"{where or '.'} ({count}, the last is {last})"))
         else:
             rows.append(("checkpoints", "none"))
         logs = self._logs()
@@ -147,7 +148,8 @@ class Outcome:
         return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
 
     def _logs(self) -> list[str]:
-        written = {Path(checkpoint).parent.resolve() for checkpoint in self.checkpoints}
+        folders = {checkpoint.rpartition("/")[0] for checkpoint in self.checkpoints}
+        written = {Path(folder).resolve() for folder in folders if "://" not in folder}
         files = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
         return [str(f) for f in files if f.is_file() and f.parent.resolve() not in written]
 

@@ -184,6 +184,7 @@ def _explain_unknown(name: str) -> str:
     return (
         f"composer plugins: no plugin named {name!r} is installed in any group. "
         f"`composer plugins` lists what is."
+        f"\nFolders searched: {...}"
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -148,6 +148,8 @@ class TrainData(Serializable):
         if own is not None:
             saved[facts.own_name] = own
             saved["at"] = at
+            if facts.own is facts.loader:
+                saved["workers"] = facts.workers
             counted = self._counted
             if done and facts.own is facts.dataset and counted is not None and counted.ended:
                 saved["ended"] = True
@@ -185,17 +187,24 @@ class TrainData(Serializable):
 
         Returns:
             The iterator.
+
+        Raises:
+            ValueError: If the loader does not take its own state back, which was made with another
+                number of worker processes.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
             self._say_what_may_differ(epoch, inside=False)
-            self._put_back(pending.get("epoch_start", {}))
-        elif self._epoch is not None and not self._finished:
+            with self._of_other_workers(pending):
+                self._put_back(pending.get("epoch_start", {}))
+                self._begin(epoch, offset=0)
+                # Inside an epoch that is to start over, the loader's own place is not wanted.
+                if int(self._state.timestamp.batch_in_epoch) == 0:
+                    self._apply_own_state(pending)
+            return self._from_the_start(epoch)
+        if self._epoch is not None and not self._finished:
             self._put_back(self._epoch_start)
         self._begin(epoch, offset=0)
-        # Inside an epoch that is to start over, the loader's own place in it is not wanted.
-        if pending is not None and int(self._state.timestamp.batch_in_epoch) == 0:
-            self._apply_own_state(pending)
         return self._from_the_start(epoch)
 
     def enter(self, epoch: int, done: int) -> EpochIterator:
@@ -211,12 +220,14 @@ class TrainData(Serializable):
 
         Raises:
             RuntimeError: If the loader has fewer batches than are to be passed over.
-            ValueError: If the order was one of another number of items.
+            ValueError: If the order was one of another number of items, or the loader does not take
+                its own state back, which was made with another number of worker processes.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
             self._check_num_items(epoch, done, pending.get("num_items"))
-            return self._come_back(epoch, done, pending)
+            with self._of_other_workers(pending):
+                return self._come_back(epoch, done, pending)
         if self._left is not None and self._left_at == (epoch, done):
             return self._left
         if self._epoch is None:
@@ -333,6 +344,25 @@ class TrainData(Serializable):
         if not self._facts.streaming:
             self._known = (int(pending.get("at", 0)), own)
         return True
+
+    @contextmanager
+    def _of_other_workers(self, position: dict[str, Any]) -> Iterator[None]:
+        """Say in words what a loader's own state means that it refuses in words of its own.
+
+        Some take any state, so that only one that raised is told; torchdata's asserts.
+        """
+        try:
+            yield
+        except Exception as error:
+            then, here = position.get("workers", self._facts.workers), self._facts.workers
+            if then == here:
+                raise
+            raise ValueError(
+                f"{type(self.loader).__name__} does not take its place back: the checkpoint was "
+                f"made with num_workers={then}, and the train dataloader has num_workers={here}. "
+                f"Pass num_workers={then}, or let the data start anew with "
+                f"load_ignore_keys=['state/dataset_state']"
+            ) from error
 
     def _replay(
         self, iterator: Iterator[Any], reached: int, wanted: int, epoch: int, *, behind: bool

@@ -287,11 +287,12 @@ class EvalLoop:
                     if samples:
                         break
                     batch = _NO_BATCH  # without samples, as at the end of data that is dealt out
-            except Exception as error:
-                # Worker processes that got the signal too are gone.
-                if many or not interruption.asked:
+            except Exception:
+                # Worker processes that got the signal too are gone; the other ranks are told.
+                asked = interruption.asked
+                if not asked:
                     raise
-                raise EvaluationInterrupted from error
+                batch, samples = _NO_BATCH, 0.0
             if batch is not _NO_BATCH and left is not None and samples > left:
                 batch = spec.split_batch(batch, left)[0] if left else _NO_BATCH
                 samples = float(left)

@@ -235,13 +235,17 @@ class TrainLoop:
                 break
             except Exception:
                 # Worker processes that got the signal too are gone; all batches so far are whole.
-                if ranks is None and interruption.asked:
-                    self._stop()
-                raise
+                if not interruption.asked:
+                    raise
+                self._tell_no_batch(leave=True)
+                self._stop()
             if ended:
                 # The loader holds more than its length says, so the epoch is not over.
-                if ranks is not None and ranks.share_batch(0, 0, stop=self._stop_here) is None:
-                    break
+                if ranks is not None:
+                    shared = ranks.share_batch(0, 0, stop=self._stop_here)
+                    self._leave_with_others()
+                    if shared is None:
+                        break
                 batches.put_back(drawn)
                 if ranks is not None and ranks.stopped:
                     self._end_here()
@@ -255,6 +259,8 @@ class TrainLoop:
             local = samples
             if ranks is not None:
                 shared = ranks.share_batch(samples, tokens)
+                if ranks.leaving:
+                    self._leave_with_others()
                 if ranks.stopped and (shared is not None or not self._at_epoch_end(limit)):
                     batches.put_back(drawn)
                     self._end_here()
@@ -293,9 +299,10 @@ class TrainLoop:
             self._refuse_empty_epoch()
         return True
 
-    def _tell_no_batch(self) -> None:
+    def _tell_no_batch(self, *, leave: bool = False) -> None:
         if self._ranks is not None:
-            self._ranks.share_no_batch(stop=self._stop_here)
+            self._ranks.share_no_batch(stop=self._stop_here, leave=leave)
+            self._leave_with_others()
 
     def _at_epoch_end(self, limit: int | None) -> bool:
         """Whether the run's last batch is its epoch's last too."""
@@ -459,7 +466,15 @@ class TrainLoop:
         if self._stop_here:
             assert self._ranks is not None
             self._ranks.share_batch(0, 0, stop=True)
+            self._leave_with_others()
             self._end_here()
+
+    def _leave_with_others(self) -> None:
+        """Save and end with a rank that was asked to, and whose loader ended with the signal."""
+        if self._ranks is not None and self._ranks.leaving:
+            if self._ranks.stopped:
+                self._end_here()
+            self._stop()
 
     def _end_here(self) -> None:
         """End on every rank; what saves at the end of training is asked once more."""

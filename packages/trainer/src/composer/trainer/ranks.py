@@ -75,6 +75,8 @@ class Ranks:
     Attributes:
         size: How many there are.
         stopped: Whether, by the last exchange at a batch's start, any rank ended its training.
+        leaving: Whether, by that exchange, any rank was asked to end and can draw no more, so that
+            all save and end.
         mean: Averages losses over ranks.
 
     Example:
@@ -85,11 +87,13 @@ class Ranks:
 
     size: int
     stopped: bool
+    leaving: bool
     mean: LossMean
 
     def __init__(self) -> None:
         self.size = dist.get_world_size()
         self.stopped = False
+        self.leaving = False
         self.mean = LossMean()
         self._first = dist.get_global_rank() == 0
 
@@ -107,23 +111,26 @@ class Ranks:
             The samples and tokens of all ranks; ``None`` if a rank has no batch left, so that the
             epoch ends for all.
         """
-        return self._share(0.0, samples, tokens, stop)
+        return self._share([0.0, samples, tokens, float(stop), 0.0])
 
-    def share_no_batch(self, *, stop: bool = False) -> None:
+    def share_no_batch(self, *, stop: bool = False, leave: bool = False) -> None:
         """Say that this rank has no batch left.
 
         Args:
             stop: Whether this rank ended its training.
-        """
-        self._share(1.0, 0.0, 0.0, stop)
+            leave: Whether it was asked to end and its loader can give no more; all hear of it.
 
-    def _share(
-        self, missing: float, samples: float, tokens: float, stop: bool
-    ) -> tuple[int, int] | None:
-        missing, samples, tokens, stops = dist.sum_over_ranks(
-            [missing, samples, tokens, float(stop)]
-        )
-        self.stopped = stops > 0
+        Example:
+            >>> ranks = Ranks()
+            >>> ranks.share_no_batch(leave=True)
+            >>> ranks.leaving
+            True
+        """
+        self._share([1.0, 0.0, 0.0, float(stop), float(leave)])
+
+    def _share(self, told: list[float]) -> tuple[int, int] | None:
+        missing, samples, tokens, stops, leaves = dist.sum_over_ranks(told)
+        self.stopped, self.leaving = stops > 0, leaves > 0
         return None if missing else (int(samples), int(tokens))
 
     def share_end(self, *, stop: bool, seconds: float) -> tuple[bool, float]:

@@ -18,6 +18,7 @@ from composer.checkpoint.load import (
 )
 from composer.checkpoint.save import batch_size_of
 from composer.checkpoint.search import OwnFiles
+from composer.checkpoint.structure import check_structure
 from composer.core.persistence import restore
 from composer.trainer.options import LoadOptions, SaveOptions
 from composer.trainer.settings import (
@@ -110,13 +111,11 @@ def resume(
             contents = fetch_checkpoint(path, load.object_store, progress_bar=load.progress_bar)
     state.load_path = path
     metadata = stored_metadata(contents)
-    saved = contents.get(STATE, {})
-    if (
-        load.ignore_keys is None
-        and state.schedulers
-        and of_other_kinds(state, saved.get("schedulers"), saved.get("settings"))
-    ):
-        del saved["schedulers"]
+    if load.ignore_keys is None and state.schedulers and not load.weights_only:
+        check_structure(contents, path, fields=["schedulers", "settings"])
+        saved = contents.get(STATE, {})
+        if of_other_kinds(state, saved.get("schedulers"), saved.get("settings")):
+            del saved["schedulers"]
     seed = state.rank_zero_seed
     random_states = apply_checkpoint(
         contents,
