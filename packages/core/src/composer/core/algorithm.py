@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.core.event import Event
@@ -50,6 +51,10 @@ class Algorithm(Serializable, ABC):
     * ``events``: the events at which the algorithm can act; ``None`` asks :meth:`match` at all.
     * ``phase``: its place among others; the user's order holds inside a phase.
     * ``after``: plugin names of algorithms that must run before this one.
+    * ``excludes``: plugin names of algorithms that cannot be used with this one, each with why.
+    * ``cautions``: plugin names of algorithms that this one is seldom wanted with, each with why.
+    * ``kind``: what it changes, in a word (``"surgery"``, ``"data"``, ``"labels"``, ...).
+    * ``source``: the paper or whose idea it is, in a line.
 
     Example:
         >>> class CountBatches(Algorithm):
@@ -66,6 +71,10 @@ class Algorithm(Serializable, ABC):
     events: ClassVar[frozenset[Event] | None] = None
     phase: ClassVar[Phase] = Phase.NORMAL
     after: ClassVar[tuple[str, ...]] = ()
+    excludes: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    cautions: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    kind: ClassVar[str] = ""
+    source: ClassVar[str] = ""
 
     @property
     def exclusive_group(self) -> str | None:

@@ -24,6 +24,7 @@ from composer.core.logger import Logger, LoggerDestination
 from composer.core.passes import (
     AlgorithmPass,
     UndoInReverse,
+    check_together,
     normalize_passes,
     sort_by_phase,
     warn_if_exclusive,
@@ -246,6 +247,7 @@ class Engine:
                 is_destination = isinstance(callback, LoggerDestination)
                 (destinations if is_destination else others).append(handler)
         if event is Event.INIT:
+            check_together(self.state.algorithms)
             plan = _Plan(event, (*destinations, *others), tuple(candidates), ())
         else:
             plan = _Plan(event, (), tuple(candidates), (*others, *destinations))

@@ -1,4 +1,4 @@
-"""In which order algorithms act at one event.
+"""In which order algorithms act at one event, and which cannot act in one run.
 
 The engine sorts algorithms once, by phase and by declared predecessors, which keeps the user's
 order otherwise. At each event the matched ones run through the passes, each a function from
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlgorithmPass",
     "UndoInReverse",
+    "check_together",
     "normalize_passes",
     "sort_by_phase",
     "sort_to_back",
@@ -105,6 +106,39 @@ def sort_by_phase(algorithms: Sequence[Algorithm]) -> list[Algorithm]:
         waiting.remove(algorithm)
         placed.append(algorithm)
     return placed
+
+
+def check_together(algorithms: Sequence[Algorithm]) -> None:
+    """Refuse algorithms that exclude each other, and warn of those that are seldom wanted together.
+
+    Args:
+        algorithms: The algorithms of a run.
+
+    Raises:
+        ValueError: If one declares another of them in ``excludes``.
+
+    Example:
+        >>> check_together([])
+    """
+    if not any(algorithm.excludes or algorithm.cautions for algorithm in algorithms):
+        return
+    names = [plugins.name_of("composer.algorithms", type(a)) for a in algorithms]
+    for i, algorithm in enumerate(algorithms):
+        for j, name in enumerate(names):
+            if i == j or name is None:
+                continue
+            pair = f"{type(algorithm).__name__} and {type(algorithms[j]).__name__}"
+            if name in algorithm.excludes:
+                raise ValueError(
+                    f"{pair} cannot be used together: {algorithm.excludes[name]}. Leave one of "
+                    f"them out"
+                )
+            if name in algorithm.cautions:
+                warnings.warn(
+                    f"{pair} are used together: {algorithm.cautions[name]}",
+                    NotIntendedUseWarning,
+                    stacklevel=2,
+                )
 
 
 class UndoInReverse:
