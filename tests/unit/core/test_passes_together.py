@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from composer.algorithms import CutMix, LabelSmoothing, MixUp
-from composer.core import Algorithm, Engine, Event, State
+from composer.core import Algorithm, Engine, Event, Logger, State
 from composer.core.warnings import NotIntendedUseWarning
 from composer.devices import DeviceCPU
 
@@ -26,7 +26,7 @@ class _Picky(Algorithm):
 def begin(*algorithms: Algorithm) -> None:
     state = State(torch.nn.Linear(1, 1), 0, "run", DeviceCPU())
     state.algorithms = list(algorithms)
-    engine = Engine(state)
+    engine = Engine(state, Logger(state))
     try:
         engine.run_event(Event.INIT)
     finally:
