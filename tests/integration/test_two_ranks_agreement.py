@@ -121,6 +121,43 @@ def test_statistics_are_rank_zeros_where_they_count(
     assert saved["norm.running_mean"].tolist() == one["batch 3"][0]
 
 
+class Centred(TinyModel):
+    """A training pass that reads a running mean, and moves it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        centred = batch[0] - self.mean
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * batch[0].mean(0)
+        return self.linear(centred)
+
+
+def trained_with(settings: dict[str, Any], interval: str | int) -> list[Any]:
+    model, data = Centred(), IdDataset(4)
+    fit(
+        model,
+        eval_dataloader=DataLoader(data, batch_size=2, sampler=dist.get_sampler(data)),
+        eval_interval=interval,
+        **settings,
+    )
+    return [value.tolist() for value in (*model.linear.parameters(), model.mean)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"ddp_sync_strategy": "forced_sync"}, {"device_train_microbatch_size": "auto"}],
+    ids=["wrapper", "by hand", "auto"],
+)
+def test_an_evaluation_leaves_what_training_reads(ranks: Any, settings: dict[str, Any]) -> None:
+    without = ranks.run(trained_with, settings, 0)
+    assert ranks.run(trained_with, settings, "1ba") == without
+    assert without[0][:-1] == without[1][:-1]
+    assert without[0][-1] != without[1][-1]  # each rank's own batches moved its own
+
+
 # ---- losses of several parts ------------------------------------------------------------------
 
 

@@ -177,12 +177,13 @@ def test_a_run_that_reached_its_target_is_finished_and_names_the_keys(
     assert main([*words, target]) == 0
     trained = len(Watch.seen)
     assert trained < 72
+    Watch.evaluations = 0
     caplog.clear()
     capsys.readouterr()
     assert main([*words, target, "--resume"]) == 0
     assert "was finished before" in capsys.readouterr().out
     assert "change target.value in the recipe, or set target.stop=false" in caplog.text
-    assert len(Watch.seen) == trained
+    assert (len(Watch.seen), Watch.evaluations) == (trained, 0)
     assert main([*words, target, "target.stop=false", "--resume"]) == 0
     assert len(Watch.seen) == 72
 
@@ -260,6 +261,28 @@ def test_a_run_of_several_processes_says_what_this_one_took() -> None:
     ).table()
     assert "training     4.0 s, 50 samples/s (1.0 s in this process)" in table
     assert "wall time    1.5 s with evaluation and saving, of this process" in table
+
+
+def test_where_checkpoints_lie_is_told_as_it_was_given(tmp_path: Path) -> None:
+    """A URI is no path: as one it would lose a slash, and be looked for on this machine."""
+    folder = tmp_path / "run"
+    (folder / "saved").mkdir(parents=True)
+    names = ["log.txt", "saved/a.pt", "saved/b.pt"]
+    for name in names:
+        (folder / name).write_text("")
+
+    def rows(*checkpoints: str) -> dict[str, str]:
+        outcome = Outcome("r", 1, {}, None, 2, 20, 200, 4.0, 1.5, folder, checkpoints)
+        lines = outcome.table().splitlines()[1:]
+        return {line[2:].split("  ")[0]: line[2:].split("  ")[-1].strip() for line in lines}
+
+    remote = rows("memory://runs/a.pt", "memory://runs/b.pt")
+    assert remote["checkpoints"] == "memory://runs (2, the last is b.pt)"
+    assert remote["logs"] == ", ".join(str(folder / name) for name in names)
+    local = rows(*(str(folder / name) for name in names[1:]))
+    assert local["checkpoints"] == f"{folder / 'saved'} (2, the last is b.pt)"
+    assert local["logs"] == str(folder / "log.txt")
+    assert rows("b.pt")["checkpoints"] == ". (1, the last is b.pt)"
 
 
 def test_an_unmeasured_target_is_no_missed_one() -> None:

@@ -167,7 +167,16 @@ SPOILT: list[tuple[str, Any]] = [
     ("state/schedulers", "text"),
     ("state/rank_zero_seed", "text"),
     ("state/run_name", 3),
+    ("state/schedulers", ["text"]),
+    ("state/schedulers", [{"type": 3, "state": {}}]),
     ("state/settings", "text"),
+    ("state/settings/schedulers", 3),
+    ("state/settings/schedulers", ["text"]),
+    ("state/settings/schedulers", [{"t_max": "1dur"}]),
+    ("state/settings/schedulers", [{"type": "SequentialLR", "schedulers": [3]}]),
+    ("state/settings/optimizers", {"lr": 0.1}),
+    ("state/settings/optimizers", [[3]]),
+    ("state/settings/max_duration", 3),
     ("state/dataset_state", "text"),
     ("state/train_metrics", "text"),
     ("state/eval_metrics", [1]),
@@ -194,10 +203,26 @@ def test_a_value_of_a_wrong_kind_is_named(
         assert key in out + err or action == "list"
 
 
-def test_a_run_is_told_of_a_value_of_a_wrong_kind(tmp_path: Path) -> None:
-    path = written(tmp_path, "state/timestamp", "text")
-    with pytest.raises(checkpoint.CheckpointError, match=rf"{path}.*'state/timestamp'"):
-        Trainer(model=TinyModel(), train_dataloader=loader(), load_path=str(path))
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("state/timestamp", "text"),
+        *(s for s in SPOILT if s[0].startswith(("state/schedulers", "state/settings"))),
+    ],
+)
+def test_a_run_is_told_of_a_value_of_a_wrong_kind(key: str, value: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, key, value)
+    model = TinyModel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    with pytest.raises(checkpoint.CheckpointError, match=rf"{path}.*'{key}"):
+        Trainer(
+            model=model,
+            train_dataloader=loader(),
+            optimizers=optimizer,
+            schedulers=schedule,
+            load_path=str(path),
+        )
 
 
 @pytest.mark.parametrize(("key", "value"), [s for s in SPOILT if s[0].startswith("state/")])

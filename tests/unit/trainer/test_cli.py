@@ -197,14 +197,19 @@ def test_doctor_shows_the_traceback(site: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_doctor_of_a_sound_plugin_and_of_an_unknown_name(
-    capsys: pytest.CaptureFixture[str],
+    site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plugins", "doctor", "composer-core:cpu"]) == 0
     assert "state         ok" in capsys.readouterr().out
     assert main(["plugins", "doctor", "consol"]) == 2
-    assert 'Did you mean "console"' in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert 'Did you mean "console"' in err
+    assert "Folders searched: " in err
     assert main(["plugins", "doctor", "zzzzzz"]) == 2
-    assert "in any group" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "in any group" in err
+    folders = err.splitlines()[-1].removeprefix("Folders searched: ").split(", ")
+    assert str(site) in folders
 
 
 @pytest.mark.slow

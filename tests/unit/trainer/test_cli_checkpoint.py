@@ -554,7 +554,7 @@ def test_export_without_the_extra(
     target = folder / "model.safetensors"
     status, _, err = run("export", str(folder), "--to", str(target), capsys=capsys)
     assert status == 2
-    assert 'pip install "composer-trainer[safetensors]"' in err
+    assert 'pip install "composer-models[safetensors]"' in err
     assert not target.exists()
 
 

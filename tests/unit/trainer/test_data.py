@@ -414,6 +414,19 @@ def test_what_may_differ_is_said(
     assert re.search(said, caplog.text)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [2, None], ids=["inside", "between epochs"])
+@pytest.mark.parametrize(("then", "here"), [(2, 1), (2, 0), (0, 2)])
+def test_a_place_of_other_workers_is_refused_in_words(
+    stop: int | None, then: int, here: int
+) -> None:
+    """torchdata only asserts that its worker processes are as many as they were."""
+    make = partial(torchdata, data=Still, shuffle=True)
+    place = Training(make(num_workers=then)).run(1, stop=stop).places[-1][1]
+    with pytest.raises(ValueError, match=f"num_workers={then}, and .* num_workers={here}. Pass"):
+        Training(make(num_workers=here), place).run()
+
+
 def test_workers_that_stay_over_iterable_data_are_said_to_differ(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

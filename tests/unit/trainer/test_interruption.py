@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from composer.core.callback import Callback
 from composer.core.logger import Logger
@@ -20,7 +22,8 @@ from composer.core.state import State
 from composer.loggers import InMemoryLogger
 from composer.trainer import Trainer, TrainingInterrupted
 from composer.trainer.interruption import EXIT_CODES, Interruption
-from composer_testing.tiny import IdRecorder, TinyModel, loader
+from composer.utils import dist
+from composer_testing.tiny import IdDataset, IdRecorder, TinyModel, loader
 
 
 @pytest.fixture(autouse=True)
@@ -367,6 +370,91 @@ def test_worker_processes_may_get_the_signal_too(tmp_path: Path, name: str) -> N
         _, told = process.communicate(timeout=60)
     assert process.returncode == EXIT_CODES[name], told
     assert len(list(tmp_path.glob("ep*.pt"))) == 1
+
+
+class Killing(IdDataset):
+    """Tells the process and its worker to end while the process waits for an item."""
+
+    def __init__(self, size: int, at: int | None, mark: Path | None) -> None:
+        super().__init__(size)
+        self.at, self.mark = at, mark
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.at and self.mark is not None and not self.mark.exists():
+            self.mark.touch()
+            while not self.mark.with_name("waiting").exists():
+                time.sleep(0.01)
+            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Waiting(Callback):
+    """Says when the batch is about to be drawn that an item ends."""
+
+    def __init__(self, folder: str) -> None:
+        self.mark = Path(folder, "waiting")
+
+    def before_dataloader(self, state: State, logger: Logger) -> None:
+        if int(state.timestamp.batch) == 2:
+            self.mark.touch()
+
+
+def cut_by_workers(folder: str, told: tuple[int, ...], where: str) -> Any:
+    """How a run on this rank ends, whose workers end with the signal on some of the ranks."""
+    rank = dist.get_global_rank()
+    mark = Path(folder, f"told-{rank}") if rank in told else None
+    data = Killing(24, 8 + rank if where == "training" else None, mark)
+    held_out = Killing(12, rank if where == "evaluation" else None, mark)
+    sampler = dist.get_sampler(data, shuffle=False)
+    torch.manual_seed(5)
+    model, ids = TinyModel(metric=metric), IdRecorder()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=DataLoader(data, 2, sampler=sampler, num_workers=1, prefetch_factor=1),
+        eval_dataloader=DataLoader(
+            held_out, 2, sampler=dist.get_sampler(held_out, shuffle=False), num_workers=1
+        ),
+        eval_interval="3ba",
+        max_duration="6ba",
+        optimizers=torch.optim.AdamW(model.parameters(), lr=0.05),
+        callbacks=[ids, Waiting(folder)],
+        run_name="run",
+        save_folder=folder,
+        save_interval="100ba",
+        autoresume=True,
+        progress_bar=False,
+        seed=3,
+    )
+    ended: Any = None
+    try:
+        trainer.fit()
+    except TrainingInterrupted as error:
+        ended = error.code
+    finally:
+        trainer.close()
+    weights = [value.tolist() for value in model.parameters()]
+    return ended, int(trainer.state.timestamp.batch), ids.ids, weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["training", "evaluation"])
+@pytest.mark.parametrize("told", [(0,), (1,), (0, 1)])
+def test_workers_that_end_with_the_signal_on_some_ranks(
+    ranks: Any, tmp_path: Path, told: tuple[int, ...], where: str
+) -> None:
+    straight = ranks.run(cut_by_workers, str(tmp_path / "straight"), (), where)
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    first = ranks.run(cut_by_workers, str(folder), told, where)
+    assert [ended for ended, *_ in first] == [143, 143]
+    assert first[0][1] == first[1][1] == (2 if where == "training" else 3)
+    assert len(list(folder.glob("ep*.pt"))) == 1
+    second = ranks.run(cut_by_workers, str(folder), (), where)
+    for one, other, whole in zip(first, second, straight, strict=True):
+        assert whole[0] is None
+        assert one[2] + other[2] == whole[2]
+        assert other[3] == whole[3]
 
 
 def test_an_evaluation_that_was_made_up_for_is_not_done_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from composer.utils.counts import is_count
 from composer.utils.suggestions import did_you_mean
 
 __all__ = ["Record", "Retention"]
@@ -68,16 +69,16 @@ class Retention:
 
     def __post_init__(self) -> None:
         p = self.prefix
-        if not _whole(self.keep_last) or self.keep_last < -1:
+        if not is_count(self.keep_last, least=-1):
             raise ValueError(
                 f"{p}num_checkpoints_to_keep must be a whole number, -1 for all, not "
                 f"{self.keep_last!r}"
             )
-        if self.keep_every is not None and (not _whole(self.keep_every) or self.keep_every < 1):
+        if self.keep_every is not None and not is_count(self.keep_every):
             raise ValueError(
                 f"{p}keep_every must be a positive whole number or None, not {self.keep_every!r}"
             )
-        if not _whole(self.num_best) or self.num_best < 1:
+        if not is_count(self.num_best):
             raise ValueError(
                 f"{p}num_best_to_keep must be a positive whole number, not {self.num_best!r}"
             )
@@ -136,7 +137,3 @@ class Retention:
             for r in counted
             if r.name not in kept and not (self.keep_every and r.index % self.keep_every == 0)
         ]
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -115,6 +115,21 @@ _ALGORITHM = _record(
         "state": _anything,
     }
 )
+
+
+def _described_schedule(value: Any, key: str) -> None:
+    _record({"type": _text}, {"schedulers": _list_of(_described_schedule)})(value, key)
+
+
+# What the script asked for; a part that is not known is missing or None.
+_SETTINGS = _record(
+    {},
+    {
+        "optimizers": _maybe(_list_of(_list_of(_mapping))),
+        "schedulers": _maybe(_list_of(_described_schedule)),
+        "max_duration": _maybe(_text),
+    },
+)
 #: Fields of the state; those of later releases, which are not known here, may be anything.
 _FIELDS: dict[str, _Check] = {
     "model": _mapping,
@@ -132,7 +147,7 @@ _FIELDS: dict[str, _Check] = {
     "num_skipped_tokens": _count,
     "missed_turns": _list_of(_list_of(_count)),
     "microbatch_search": _maybe(_mapping),
-    "settings": _maybe(_mapping),
+    "settings": _maybe(_SETTINGS),
     "pending_evaluations": _maybe(_mapping),
     "dataset_state": _maybe(_mapping),
     "train_metrics": _maybe(_mapping),

@@ -32,11 +32,6 @@ _SHOW_EXAMPLES = """\
   composer checkpoint show old-run/ep1-ba100-rank0.pt     of Composer 0.32 too
   composer checkpoint show ep2-ba938-rank0.pt --json
 """
-_EXPORT_EXAMPLES = """\
-  composer checkpoint export runs/first/checkpoints --to model.safetensors
-  composer checkpoint export ep2-ba938-rank0.pt --to model.safetensors --dtype bfloat16
-  composer checkpoint export s3://bucket/first/ep2.pt --to model.safetensors --overwrite
-"""
 
 
 class CheckpointCommand:
@@ -59,6 +54,7 @@ class CheckpointCommand:
   composer checkpoint verify runs/first/checkpoints       compare every byte with the manifests
   composer checkpoint show runs/first/checkpoints         what is in the newest one
   composer checkpoint export FILE --to model.safetensors  the weights for other tools
+  composer checkpoint export FILE --format huggingface --to my-model
   composer checkpoint list --help                         options and examples of one action
 """
 
@@ -74,6 +70,9 @@ class CheckpointCommand:
             >>> parser.parse_args(["export", "a.pt", "--to", "b.safetensors"]).to
             'b.safetensors'
         """
+        from composer.cli.checkpoint_export import EXAMPLES as EXPORT_EXAMPLES
+        from composer.cli.checkpoint_export import add_options as add_export_options
+
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
         def add(name: str, text: str, examples: str, where: str) -> argparse.ArgumentParser:
@@ -103,18 +102,8 @@ class CheckpointCommand:
         verifying.add_argument("--json", action="store_true", help="print one JSON list")
         showing = add("show", "say what is in a checkpoint", _SHOW_EXAMPLES, one)
         showing.add_argument("--json", action="store_true", help="print one JSON object")
-        exporting = add("export", "write the weights as safetensors", _EXPORT_EXAMPLES, one)
-        exporting.add_argument(
-            "--to", required=True, metavar="FILE", help="the file, which ends in .safetensors"
-        )
-        exporting.add_argument(
-            "--dtype",
-            choices=("float64", "float32", "float16", "bfloat16"),
-            help="turn floating point weights into this type (default: as they are)",
-        )
-        exporting.add_argument(
-            "--overwrite", action="store_true", help="replace the file if it exists"
-        )
+        exporting = add("export", "write the weights for other tools", EXPORT_EXAMPLES, one)
+        add_export_options(exporting)
 
     def run(self, args: argparse.Namespace) -> int:
         """Do what was asked.
@@ -337,39 +326,6 @@ def _show(source: Source, args: argparse.Namespace) -> int:
 
 
 def _export(source: Source, args: argparse.Namespace) -> int:
-    from composer.checkpoint import read_checkpoint
-    from composer.cli.checkpoint_facts import facts_of, megabytes
-    from composer.models.export.weights import export_safetensors
+    from composer.cli.checkpoint_export import export
 
-    target = Path(args.to)
-    if target.suffix != ".safetensors":
-        print(
-            f"composer checkpoint export: --to {args.to!r} does not end in .safetensors, the "
-            f"format that is written; a folder in the form of Hugging Face comes with the models "
-            f"that have one",
-            file=sys.stderr,
-        )
-        return 2
-    if target.exists() and not args.overwrite:
-        raise FileExistsError(f"{target} exists; pass --overwrite to replace it")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} in")
-    item = _choose(source)
-    with source.open(item.name) as path:
-        contents = read_checkpoint(path)
-        facts = facts_of(contents)
-        about = {"source": item.name, "written_by": facts["written_by"]}
-        about.update({k: str(facts["timestamp"][k]) for k in ("epoch", "batch") if k in
-                      facts["timestamp"]})  # fmt: skip
-        weights = contents["state"].get("model") or {}
-        tied, left_out = export_safetensors(weights, target, dtype=args.dtype, facts=about)
-    size = megabytes(target.stat().st_size)
-    count = len(weights) - len(tied) - len(left_out)
-    print(f"{target}: {count} tensors of {item.name}, {size}")
-    for name, first in tied.items():
-        print(f"  {name} is {first}, saved once")
-    for name in left_out:
-        print(f"  {name} is no tensor and was left out")
-    if any(entry["type"] == "EMA" and entry["bytes"] for entry in facts["algorithms"]):
-        print("  the weights are the average that EMA kept")
-    return 0
+    return export(source, _choose(source), args)

@@ -140,7 +140,8 @@ def _doctor(name: str) -> int:
         if entry.name == short and distribution in ("", entry.distribution)
     ]
     if not found:
-        print(_explain_unknown(name), file=sys.stderr)
+        searched = ", ".join(folder or "." for folder in sys.path)
+        print(f"{_explain_unknown(name)}\nFolders searched: {searched}", file=sys.stderr)
         return 2
     broken = False
     for number, entry in enumerate(found):
@@ -184,7 +185,6 @@ def _explain_unknown(name: str) -> str:
     return (
         f"composer plugins: no plugin named {name!r} is installed in any group. "
         f"`composer plugins` lists what is."
-        f"\nFolders searched: {...}"
     )
 
 

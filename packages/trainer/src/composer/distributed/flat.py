@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
 from composer.utils import dist
+from composer.utils.modules import KeptBuffers
 
-__all__ = ["exchange_flat", "share_buffers"]
+__all__ = ["buffers_shared", "exchange_flat", "share_buffers"]
 
 _BUCKET_SIZE = 1 << 23
 
@@ -56,6 +58,33 @@ def share_buffers(module: torch.nn.Module) -> None:
     with torch.no_grad():
         # As bytes, which every backend carries, whatever the type.
         exchange_flat(buffers, lambda flat: dist.broadcast(flat.view(torch.uint8), src=0))
+
+
+@contextmanager
+def buffers_shared(module: torch.nn.Module) -> Iterator[None]:
+    """Let every rank have the buffers of rank zero for a while, and its own again afterwards.
+
+    What is read while training, such as a running mean without a data-parallel wrapper that evens
+    it out, so is the same whether a run was evaluated in between or not. Rank zero's, and those of
+    a process on its own, are not touched. Every rank makes this call.
+
+    Args:
+        module: The model, equally built on every rank.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with buffers_shared(torch.nn.BatchNorm1d(2)):
+        ...     pass
+    """
+    kept = KeptBuffers(module) if dist.get_global_rank() else None
+    share_buffers(module)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            kept.put_back()
 
 
 def _buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

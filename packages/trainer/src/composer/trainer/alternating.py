@@ -17,6 +17,7 @@ import torch
 
 from composer.trainer.nonfinite import NonFiniteAction
 from composer.trainer.step import BatchStep
+from composer.utils.counts import is_count
 
 if TYPE_CHECKING:
     from composer.core.state import State
@@ -57,7 +58,7 @@ class OptimizerStep:
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {self.optimizer!r}")
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+        if not is_count(self.every):
             raise ValueError(f"every must be a positive whole number, not {self.every!r}")
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(f"name must be a non-empty string, not {self.name!r}")

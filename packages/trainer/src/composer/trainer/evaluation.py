@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from composer.core.evaluator import Evaluator
@@ -16,11 +15,12 @@ from composer.core.event import Event
 from composer.core.intervals import IntervalScheduler
 from composer.core.precision import autocast_factory
 from composer.core.timestamp import Timestamp
-from composer.distributed.flat import share_buffers
+from composer.distributed.flat import buffers_shared
 from composer.trainer.auto_microbatch import MicrobatchSearch, evaluate_with_retries
 from composer.trainer.data import derived_seed, host_streams
 from composer.trainer.inference import evaluating, limited, loader_in_use
 from composer.trainer.interruption import EvaluationInterrupted, Interruption
+from composer.trainer.loader_facts import sampler_in_use
 from composer.trainer.metrics import computed, to_host
 from composer.utils import dist
 from composer.utils.modules import unwrapped_model
@@ -57,18 +57,10 @@ def own_samples(dataloader: Any) -> int | None:
         >>> len(list(sampler)), own_samples(DataLoader(data, sampler=sampler))
         (5, 4)
     """
-    sampler = _sampler_in_use(dataloader)
+    sampler = sampler_in_use(dataloader)
     if not isinstance(sampler, DistributedSampler) or sampler.drop_last:
         return None
     return len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
-
-
-def _sampler_in_use(dataloader: Any) -> Any:
-    """The sampler whose order a loader follows, also inside a batch sampler of torch's."""
-    batch_sampler = getattr(dataloader, "batch_sampler", None)
-    if type(batch_sampler) is BatchSampler:
-        return batch_sampler.sampler
-    return getattr(dataloader, "sampler", None)
 
 
 def _told(evaluator: Evaluator) -> str:
@@ -172,15 +164,15 @@ class EvalLoop:
             EvaluationInterrupted: If it was; what was not finished is to be done again.
         """
         state, first, last = self._state, evaluators[0], evaluators[-1]
-        share_buffers(state.model)
-        with loader_in_use(state, first.dataloader.dataloader, first.label):
-            self._engine.run_event(Event.EVAL_BEFORE_ALL)
-        for evaluator in evaluators:
-            self.run(evaluator, interruption=interruption)
-            if state.pending_evaluations:
-                state.pending_evaluations["left"].remove(evaluator.label)
-        with loader_in_use(state, last.dataloader.dataloader, last.label):
-            self._engine.run_event(Event.EVAL_AFTER_ALL)
+        with buffers_shared(state.model):
+            with loader_in_use(state, first.dataloader.dataloader, first.label):
+                self._engine.run_event(Event.EVAL_BEFORE_ALL)
+            for evaluator in evaluators:
+                self.run(evaluator, interruption=interruption)
+                if state.pending_evaluations:
+                    state.pending_evaluations["left"].remove(evaluator.label)
+            with loader_in_use(state, last.dataloader.dataloader, last.label):
+                self._engine.run_event(Event.EVAL_AFTER_ALL)
 
     def run_standalone(
         self, evaluators: Sequence[Evaluator], subset_num_batches: int | None
@@ -192,11 +184,11 @@ class EvalLoop:
             subset_num_batches: At most this many batches each; ``None`` for the evaluator's own.
         """
         self.agree(evaluators)
-        share_buffers(self._state.model)
-        self._engine.run_event(Event.EVAL_STANDALONE_START)
-        for evaluator in evaluators:
-            self.run(evaluator, subset_num_batches)
-        self._engine.run_event(Event.EVAL_STANDALONE_END)
+        with buffers_shared(self._state.model):
+            self._engine.run_event(Event.EVAL_STANDALONE_START)
+            for evaluator in evaluators:
+                self.run(evaluator, subset_num_batches)
+            self._engine.run_event(Event.EVAL_STANDALONE_END)
 
     def run(
         self,
@@ -309,7 +301,7 @@ class EvalLoop:
 
     def _set_epoch(self, dataloader: Any) -> None:
         """A distributed sampler gets the batch counter, so that shuffled sets differ in time."""
-        set_epoch = getattr(_sampler_in_use(dataloader), "set_epoch", None)
+        set_epoch = getattr(sampler_in_use(dataloader), "set_epoch", None)
         if callable(set_epoch):
             set_epoch(int(self._state.timestamp.batch))
 

@@ -143,6 +143,7 @@ class TrainLoop:
         state, run_event = self._state, self._engine.run_event
         self._evaluation.agree(state.evaluators)
         run_event(Event.FIT_START)
+        pending = bool(state.pending_evaluations)
         state.model.train()
         self._evaluation.restart()
         self._finish_evaluation()
@@ -164,6 +165,9 @@ class TrainLoop:
         elif self._is_inside_finished_epoch():
             self._data.skip()
             self._finish_epoch()
+        elif self._restore is not None and not pending:
+            # Loaded, and stopped by what had stopped it before: its end was evaluated then.
+            self._evaluation.note(state.evaluators)
         step = int(state.timestamp.batch)
         self._logger.log_metrics(state.timestamp.log_values(), step=step)
         run_event(Event.FIT_END)
