@@ -349,10 +349,15 @@ def test_update_params_in_optimizer() -> None:
     # Fewer: it goes.
     update_params_in_optimizer([other], [], optimizer)
     assert ids(optimizer) == [ids_of(old.bias), ids_of(new.weight)]
+    # A matrix goes where the matrices are, as long as they are together.
+    wide = nn.Linear(2, 2, False)
+    update_params_in_optimizer([old.bias, new.weight], wide.parameters(), optimizer)
+    assert ids(optimizer) == [ids_of(), ids_of(wide.weight)]
+    apart = [nn.Parameter(torch.ones(1, 1)) for _ in range(2)]
+    optimizer = torch.optim.SGD([{"params": [p]} for p in apart], lr=0.1)
     with pytest.raises(RuntimeError, match="several"):
-        update_params_in_optimizer(
-            [old.bias, new.weight], nn.Linear(2, 2, False).parameters(), optimizer
-        )
+        update_params_in_optimizer(apart, [wide.weight], optimizer)
+    assert ids(optimizer) == [ids_of(apart[0]), ids_of(apart[1])]
     one = torch.optim.SGD([other], lr=0.1)
     update_params_in_optimizer([other], old.parameters(), one)
     assert ids(one) == [ids_of(old.weight, old.bias)]

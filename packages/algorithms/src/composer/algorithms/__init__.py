@@ -7,11 +7,16 @@ from composer.algorithms.channels_last import ChannelsLast
 from composer.algorithms.cutmix import CutMix
 from composer.algorithms.cutout import CutOut
 from composer.algorithms.ema import EMA
+from composer.algorithms.factorize import Factorize
+from composer.algorithms.ghost_batchnorm import GhostBatchNorm
 from composer.algorithms.gradient_clipping import GradientClipping
 from composer.algorithms.label_smoothing import LabelSmoothing
 from composer.algorithms.mixup import MixUp
+from composer.algorithms.no_op_model import NoOpModel
 from composer.algorithms.progressive_resizing import ProgressiveResizing
 from composer.algorithms.selective_backprop import SelectiveBackprop
+from composer.algorithms.squeeze_excite import SqueezeExcite, SqueezeExcite2d, SqueezeExciteConv2d
+from composer.algorithms.weight_standardization import WeightStandardization
 from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
@@ -20,11 +25,18 @@ __all__ = [
     "ChannelsLast",
     "CutMix",
     "CutOut",
+    "Factorize",
+    "GhostBatchNorm",
     "GradientClipping",
     "LabelSmoothing",
     "MixUp",
+    "NoOpModel",
     "ProgressiveResizing",
     "SelectiveBackprop",
+    "SqueezeExcite",
+    "SqueezeExcite2d",
+    "SqueezeExciteConv2d",
+    "WeightStandardization",
 ]
 
 __getattr__ = names_that_come_later(
@@ -35,23 +47,16 @@ __getattr__ = names_that_come_later(
         "AugmentAndMixTransform",
         "ColOut",
         "ColOutTransform",
-        "Factorize",
         "GatedLinearUnits",
-        "GhostBatchNorm",
         "GyroDropout",
         "LayerFreezing",
         "LowPrecisionGroupNorm",
         "LowPrecisionLayerNorm",
-        "NoOpModel",
         "RandAugment",
         "RandAugmentTransform",
         "SAM",
         "SWA",
         "SeqLengthWarmup",
-        "SqueezeExcite",
-        "SqueezeExcite2d",
-        "SqueezeExciteConv2d",
         "StochasticDepth",
-        "WeightStandardization",
     ),
 )

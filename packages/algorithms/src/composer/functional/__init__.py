@@ -7,6 +7,8 @@ from composer.algorithms.channels_last.functional import apply_channels_last
 from composer.algorithms.cutmix.functional import cutmix_batch
 from composer.algorithms.cutout.functional import cutout_batch
 from composer.algorithms.ema.functional import compute_ema
+from composer.algorithms.factorize.functional import apply_factorization
+from composer.algorithms.ghost_batchnorm.functional import apply_ghost_batchnorm
 from composer.algorithms.gradient_clipping.functional import apply_gradient_clipping
 from composer.algorithms.label_smoothing.functional import smooth_labels
 from composer.algorithms.mixup.functional import mixup_batch
@@ -15,12 +17,18 @@ from composer.algorithms.selective_backprop.functional import (
     select_using_loss,
     should_selective_backprop,
 )
+from composer.algorithms.squeeze_excite.functional import apply_squeeze_excite
+from composer.algorithms.weight_standardization.functional import apply_weight_standardization
 from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "apply_blurpool",
     "apply_channels_last",
+    "apply_factorization",
+    "apply_ghost_batchnorm",
     "apply_gradient_clipping",
+    "apply_squeeze_excite",
+    "apply_weight_standardization",
     "compute_ema",
     "cutmix_batch",
     "cutout_batch",
@@ -35,15 +43,11 @@ __getattr__ = names_that_come_later(
     __name__,
     (
         "apply_alibi",
-        "apply_factorization",
         "apply_gated_linear_units",
-        "apply_ghost_batchnorm",
         "apply_gyro_dropout",
         "apply_low_precision_groupnorm",
         "apply_low_precision_layernorm",
-        "apply_squeeze_excite",
         "apply_stochastic_depth",
-        "apply_weight_standardization",
         "augmix_image",
         "colout_batch",
         "freeze_layers",

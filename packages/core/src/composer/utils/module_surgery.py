@@ -229,7 +229,8 @@ def update_params_in_optimizer(
 
     Parameters in both lists keep their place and their state. New ones take the group and the
     place of the old ones that are gone: if those are in several groups, old and new are matched in
-    order, and there must be as many of each. New parameters that need no gradient join only in
+    order if there are as many of each, else matrices go where matrices were and vectors where
+    vectors were. New parameters that need no gradient join only in
     place of such.
 
     Args:
@@ -310,10 +311,13 @@ def _find_place(
         return places[id(namesake)], id(namesake)
     # Those that are gone know best where the new one belongs, then those that stay.
     for candidates in (lost, held):
-        groups = {places[id(p)] for _, p in candidates}
-        if len(groups) == 1:
-            return groups.pop(), id(candidates[-1 if candidates is held else 0][1])
-        if groups:
+        # Options differ between weights and biases more often than in any other way.
+        alike = [(n, p) for n, p in candidates if (p.ndim > 1) == (parameter.ndim > 1)]
+        for some in (candidates, alike):
+            groups = {places[id(p)] for _, p in some}
+            if len(groups) == 1:
+                return groups.pop(), id(some[-1 if candidates is held else 0][1])
+        if candidates:
             break
     else:
         if any(p.requires_grad for _, p in old):

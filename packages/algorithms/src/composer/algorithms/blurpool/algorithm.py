@@ -41,6 +41,10 @@ class BlurPool(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
+    kind: ClassVar[str] = "surgery"
+    source: ClassVar[str] = (
+        "Zhang, Making Convolutional Networks Shift-Invariant Again (2019), arXiv 1904.11486"
+    )
 
     def __init__(
         self,

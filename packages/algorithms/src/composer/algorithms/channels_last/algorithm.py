@@ -27,6 +27,8 @@ class ChannelsLast(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
+    kind: ClassVar[str] = "memory"
+    source: ClassVar[str] = "PyTorch, channels-last memory format"
     phase: ClassVar[Phase] = Phase.LAST
 
     def __init__(self) -> None:

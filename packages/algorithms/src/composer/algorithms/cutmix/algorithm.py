@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -44,6 +44,9 @@ class CutMix(MixingAlgorithm):
         >>> CutMix(alpha=0.5).exclusive_group is None
         True
     """
+
+    kind: ClassVar[str] = "data"
+    source: ClassVar[str] = "Yun et al., CutMix (2019), arXiv 1905.04899"
 
     def __init__(
         self,

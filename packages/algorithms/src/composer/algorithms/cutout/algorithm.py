@@ -43,6 +43,8 @@ class CutOut(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_DATALOADER})
+    kind: ClassVar[str] = "data"
+    source: ClassVar[str] = "DeVries and Taylor, Cutout (2017), arXiv 1708.04552"
 
     def __init__(
         self,

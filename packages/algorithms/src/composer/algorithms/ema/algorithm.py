@@ -68,6 +68,8 @@ class EMA(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = _EVENTS
+    kind: ClassVar[str] = "weights"
+    source: ClassVar[str] = "Polyak and Juditsky, Acceleration by Averaging (1992)"
     #: The weights that are not in the model: the average, or those being trained while
     #: ``ema_weights_active``.
     ema_model: EMAParameters

@@ -37,6 +37,10 @@ class GradientClipping(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_TRAIN_BATCH})
+    kind: ClassVar[str] = "gradients"
+    source: ClassVar[str] = (
+        "Pascanu et al. (2013), arXiv 1211.5063; adaptive: Brock et al. (2021), arXiv 2102.06171"
+    )
 
     def __init__(self, clipping_type: str, clipping_threshold: float) -> None:
         check_choice("clipping_type", clipping_type, CLIPPING_TYPES)

@@ -38,6 +38,8 @@ class LabelSmoothing(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.BEFORE_LOSS, Event.AFTER_LOSS})
+    kind: ClassVar[str] = "labels"
+    source: ClassVar[str] = "Szegedy et al., Rethinking Inception (2015), arXiv 1512.00567"
 
     def __init__(self, smoothing: float = 0.1, target_key: Any = 1) -> None:
         check_number("smoothing", smoothing, low=0.0, high=1.0)

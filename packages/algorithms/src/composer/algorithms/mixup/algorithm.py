@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -42,6 +42,9 @@ class MixUp(MixingAlgorithm):
         >>> MixUp(alpha=0.4)
         MixUp(alpha=0.4, interpolate_loss=False, input_key=0, target_key=1)
     """
+
+    kind: ClassVar[str] = "data"
+    source: ClassVar[str] = "Zhang et al., mixup (2017), arXiv 1710.09412"
 
     def __init__(
         self,

@@ -53,6 +53,8 @@ class ProgressiveResizing(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_DATALOADER})
+    kind: ClassVar[str] = "data"
+    source: ClassVar[str] = "Howard, fast.ai's entry to DAWNBench (2018)"
 
     def __init__(
         self,

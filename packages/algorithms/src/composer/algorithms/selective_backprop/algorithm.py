@@ -53,6 +53,8 @@ class SelectiveBackprop(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT, Event.AFTER_DATALOADER})
+    kind: ClassVar[str] = "data"
+    source: ClassVar[str] = "Jiang et al., Focusing on the Biggest Losers (2019), arXiv 1910.00762"
     phase: ClassVar[Phase] = Phase.FIRST
 
     def __init__(

@@ -1,0 +1,8 @@
+"""A model that costs nothing."""
+
+from __future__ import annotations
+
+from composer.algorithms.no_op_model.algorithm import NoOpModel
+from composer.algorithms.no_op_model.functional import NoOpModelClass
+
+__all__ = ["NoOpModel", "NoOpModelClass"]
