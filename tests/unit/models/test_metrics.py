@@ -288,3 +288,11 @@ def test_bad_updates() -> None:
         LossMetric("l1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mean"):
         metric.add_state("x", torch.tensor(0), dist_reduce_fx="mean")
+
+
+def test_sums_of_a_model_built_on_the_meta_device_count_from_zero() -> None:
+    with torch.device("meta"):
+        metric = MulticlassAccuracy(3)
+    metric = metric.to_empty(device="cpu") if metric.total.is_meta else metric
+    metric.update(torch.tensor([0, 1]), torch.tensor([0, 2]))
+    assert float(metric.compute()) == 0.5

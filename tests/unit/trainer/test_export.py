@@ -191,3 +191,29 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(common) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert Path(target).read_text() == "before"
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_transformers_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    from composer.models import HuggingFaceModel
+
+    config = transformers.GPT2Config(
+        n_layer=1, n_embd=8, n_head=2, vocab_size=20, bos_token_id=0, eos_token_id=0
+    )
+    model = HuggingFaceModel(transformers.GPT2LMHeadModel(config))
+    trainer = Trainer(model=model, progress_bar=False)
+    path = str(trainer.save_checkpoint(str(tmp_path / "gpt2.pt")))
+    trainer.close()
+    target = tmp_path / "gpt2.pt2"
+    assert main(["export", path, "--format", "torch_export", "--to", str(target)]) == 0
+    assert "differs from the live model" in capsys.readouterr().out
+    tokens = torch.randint(20, (3, 8))
+    with torch.no_grad():
+        outputs = torch.export.load(target).module()(
+            input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False
+        )
+        expected = model.model.eval()(input_ids=tokens).logits
+    torch.testing.assert_close(outputs.logits, expected, rtol=1e-4, atol=1e-5)

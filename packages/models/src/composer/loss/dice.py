@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from composer.loss._reductions import check_reduction
 from composer.loss.targets import ensure_targets_one_hot, infer_target_type
 
 __all__ = ["DiceLoss"]
 
-_REDUCTIONS = ("mean", "sum", "none")
 # Keeps an empty region that is predicted empty at a loss of zero instead of 0 / 0.
 _SMOOTHING = 1e-5
 
@@ -58,8 +58,7 @@ class DiceLoss(nn.Module):
         super().__init__()
         if sigmoid and softmax:
             raise ValueError("sigmoid=True and softmax=True exclude each other; choose one")
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")
+        check_reduction(reduction)
         self.sigmoid = sigmoid
         self.softmax = softmax
         self.squared_pred = squared_pred

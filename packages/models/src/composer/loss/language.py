@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["chunked_cross_entropy", "language_cross_entropy"]
+from composer.loss._reductions import check_reduction
 
-_REDUCTIONS = ("mean", "sum", "none")
+__all__ = ["chunked_cross_entropy", "language_cross_entropy"]
 
 
 def language_cross_entropy(
@@ -144,8 +144,7 @@ def chunked_cross_entropy(
 def _check(
     shape: torch.Size, labels: torch.Tensor, token_weights: torch.Tensor | None, reduction: str
 ) -> None:
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")
+    check_reduction(reduction)
     if labels.shape != shape:
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} do not fit; accepted is {tuple(shape)}, one "

@@ -12,11 +12,11 @@ import warnings
 import torch
 import torch.nn.functional as F
 
+from composer.loss._reductions import check_reduction
 from composer.loss.targets import ensure_targets_one_hot, infer_target_type
 
 __all__ = ["binary_cross_entropy_with_logits", "soft_cross_entropy"]
 
-_REDUCTIONS = ("mean", "sum", "none")
 # Rounding of mixed and smoothed labels stays far below this share of a row.
 _TOLERANCE = 1e-3
 
@@ -53,7 +53,7 @@ def soft_cross_entropy(
         >>> dense = soft_cross_entropy(logits, torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         >>> torch.testing.assert_close(by_index, dense)
     """
-    _check_reduction(reduction)
+    check_reduction(reduction)
     if infer_target_type(input, target) == "indices":
         return F.cross_entropy(
             input, target.to(torch.int64), weight, ignore_index=ignore_index, reduction=reduction
@@ -99,17 +99,12 @@ def binary_cross_entropy_with_logits(
         >>> round(float(loss), 4)  # three questions per sample, each log(2)
         2.0794
     """
-    _check_reduction(reduction)
+    check_reduction(reduction)
     target = ensure_targets_one_hot(input, target)
     loss = F.binary_cross_entropy_with_logits(
         input, target, weight, reduction=reduction, pos_weight=pos_weight
     )
     return loss / input.shape[0] if scale_by_batch_size else loss
-
-
-def _check_reduction(reduction: str) -> None:
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")
 
 
 def _weighted_total(target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -66,7 +66,8 @@ class Metric(torch.nn.Module, ABC):
 
         Args:
             name: The attribute.
-            default: Its value before the first update.
+            default: Its value before the first update; zero where it was made on the meta device,
+                which holds no values.
             dist_reduce_fx: How ranks are combined; only ``"sum"`` is known.
 
         Raises:
@@ -86,6 +87,9 @@ class Metric(torch.nn.Module, ABC):
             )
         if not name.isidentifier():
             raise ValueError(f"name={name!r} must be a valid attribute name")
+        if default.is_meta:
+            # A model may be built there and get its weights later; nobody would fill a sum.
+            default = torch.zeros_like(default, device="cpu")
         self._defaults[name] = default.detach().clone()
         setattr(self, name, default.detach().clone())
 

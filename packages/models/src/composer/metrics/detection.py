@@ -59,12 +59,14 @@ class MAP(torch.nn.Module):
                 "detection", error.name or "torchmetrics", distribution="composer-models"
             ) from error
         self.class_metrics = class_metrics
-        self._metric = MeanAveragePrecision(
-            class_metrics=class_metrics,
-            dist_sync_on_step=dist_sync_on_step,
-            process_group=process_group,
-            dist_sync_fn=dist_sync_fn,
-        )
+        # It reads its thresholds off tensors, which have no data where a model is built without.
+        with torch.device("cpu"):
+            self._metric = MeanAveragePrecision(
+                class_metrics=class_metrics,
+                dist_sync_on_step=dist_sync_on_step,
+                process_group=process_group,
+                dist_sync_fn=dist_sync_fn,
+            )
 
     def update(
         self,

@@ -1,18 +1,17 @@
-"""Checks of the numbers that factories take, in one wording."""
+"""Checks of what factories take, in one wording."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 
-from torch import nn
+from composer.utils.counts import is_count
+from composer.utils.suggestions import did_you_mean
 
-from composer.models.initializers import Initializer
-
-__all__ = ["check_counts", "check_share", "initialize"]
+__all__ = ["check_counts", "check_name", "check_share"]
 
 
 def check_counts(*, at_least: int = 1, **numbers: int) -> None:
-    """Refuse what is no whole number of at least one.
+    """Refuse what is no whole number, or too small a one.
 
     Args:
         at_least: The smallest number accepted.
@@ -22,7 +21,7 @@ def check_counts(*, at_least: int = 1, **numbers: int) -> None:
         ValueError: If one is not accepted.
     """
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        if not is_count(value, least=at_least):
             raise ValueError(f"{name}={value!r} must be a whole number of at least {at_least}")
 
 
@@ -40,20 +39,20 @@ def check_share(**numbers: float) -> None:
             raise ValueError(f"{name}={value!r} must be at least 0 and less than 1")
 
 
-def initialize(
-    module: nn.Module, initializers: Sequence[str | Initializer] | None, default: Sequence[str] = ()
-) -> nn.Module:
-    """Set first weights.
+def check_name(known: Iterable[str], **names: str) -> None:
+    """Refuse a name that is not among those there are.
 
     Args:
-        module: The module.
-        initializers: Ways to set them, applied in order; ``default`` if ``None``.
-        default: What is applied without a choice of the user's.
+        known: The names.
+        **names: Argument name to the name given.
 
-    Returns:
-        The module.
+    Raises:
+        ValueError: If one is not among them.
     """
-    for initializer in default if initializers is None else initializers:
-        apply: Callable[[nn.Module], None] = Initializer(initializer).get_initializer()
-        module.apply(apply)
-    return module
+    known = list(known)
+    for argument, name in names.items():
+        if name not in known:
+            raise ValueError(
+                f"{argument}={name!r} is unknown; accepted are {', '.join(known)}."
+                f"{did_you_mean(name, known)}"
+            )

@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["agree_on_num_classes", "by_name", "check_metrics", "check_module"]
+__all__ = [
+    "agree_on_num_classes",
+    "by_name",
+    "check_metrics",
+    "check_module",
+    "require_num_classes",
+]
 
 
 def check_module(module: Any) -> None:
@@ -42,6 +48,22 @@ def agree_on_num_classes(module: torch.nn.Module, given: int | None) -> int | No
             stacklevel=3,
         )
     return int(own)
+
+
+def require_num_classes(num_classes: int | None) -> None:
+    """Refuse to make metrics of classes of which nobody said how many there are.
+
+    Args:
+        num_classes: Their number, if it is known.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if num_classes is None:
+        raise ValueError(
+            "num_classes is needed for the default metrics and the module has no attribute "
+            "`num_classes`; give num_classes, or both train_metrics and val_metrics"
+        )
 
 
 def by_name(metrics: Any) -> dict[str, Any]:

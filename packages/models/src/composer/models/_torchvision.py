@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import nn
 
+from composer.models._checks import check_name
 from composer.utils.imports import MissingConditionalImportError
-from composer.utils.suggestions import did_you_mean
 
-__all__ = ["import_torchvision", "network"]
+__all__ = ["build_network", "import_torchvision"]
 
 
 def import_torchvision() -> Any:
@@ -30,7 +30,7 @@ def import_torchvision() -> Any:
     return models
 
 
-def network(
+def build_network(
     model_name: str, family: str, *, num_classes: int, weights: Any | None, **options: Any
 ) -> nn.Module:
     """Build a network of torchvision by its name there.
@@ -53,11 +53,7 @@ def network(
     """
     models = import_torchvision()
     known = [name for name in models.list_models(models) if name.startswith(family)]
-    if model_name not in known:
-        raise ValueError(
-            f"model_name={model_name!r} is unknown; accepted are {', '.join(known)}."
-            f"{did_you_mean(model_name, known)}"
-        )
+    check_name(known, model_name=model_name)
     if weights is None:
         built: nn.Module = models.get_model(model_name, num_classes=num_classes, **options)
     else:

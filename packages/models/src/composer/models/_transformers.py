@@ -41,6 +41,16 @@ def network(
     Raises:
         ValueError: If the configuration knows no such name.
         MissingConditionalImportError: If transformers is not installed.
+
+    Example:
+        >>> fresh = {"use_pretrained": False, "pretrained_model_name": None}
+        >>> sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2}
+        >>> model = network(
+        ...     "AutoModelForMaskedLM", "BertConfig", "bert-base-uncased", **fresh,
+        ...     model_config=sizes | {"vocab_size": 50}, gradient_checkpointing=False
+        ... )
+        >>> model.config.hidden_size
+        8
     """
     transformers = import_transformers()
     options = {**(model_config or {}), **task}
@@ -55,7 +65,9 @@ def network(
         _check_names(model_config or {}, type(config)())
         model = builder.from_config(config)
     if gradient_checkpointing:
-        model.gradient_checkpointing_enable()
+        # The second name is that of transformers before 5.
+        switch = getattr(model, "activation_checkpointing_enable", None)
+        (switch or model.gradient_checkpointing_enable)()
     return model
 
 
@@ -80,6 +92,10 @@ def tokenizer_of(tokenizer_name: str | None) -> Any:
 
     Raises:
         MissingConditionalImportError: If transformers is not installed.
+
+    Example:
+        >>> tokenizer_of(None) is None
+        True
     """
     if tokenizer_name is None:
         return None

@@ -16,6 +16,7 @@ import torch
 
 from composer.core import plugins
 from composer.core.model import ComposerModel
+from composer.models._checks import check_counts
 from composer.utils.suggestions import did_you_mean
 
 __all__ = ["CARDS", "Card", "card_of", "example_batch"]
@@ -102,8 +103,7 @@ def example_batch(name_or_model: str | ComposerModel, *, num_samples: int = 1) -
         >>> example_batch(mnist_model(in_channels=3))[0].shape
         torch.Size([1, 3, 28, 28])
     """
-    if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
-        raise ValueError(f"num_samples={num_samples!r} must be a whole number of at least 1")
+    check_counts(num_samples=num_samples)
     if isinstance(name_or_model, str):
         name, given = name_or_model, None
     elif (origin := getattr(name_or_model, "origin", None)) is not None:
@@ -180,7 +180,7 @@ def _detection(arguments: Mapping[str, Any], samples: int, generator: torch.Gene
 
 
 def _tokens(length: int) -> BatchBuilder:
-    """Tokens, whose vocabulary and greatest length stand in the arguments or in ``model_config``."""
+    """Tokens, by the vocabulary and the greatest length in the arguments or ``model_config``."""
 
     def build(arguments: Mapping[str, Any], samples: int, generator: torch.Generator) -> Any:
         config = arguments.get("model_config") or {}

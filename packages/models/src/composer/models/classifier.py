@@ -10,7 +10,13 @@ import torch
 from composer.core.model import ComposerModel
 from composer.loss.losses import soft_cross_entropy
 from composer.metrics.classification import CrossEntropy, MulticlassAccuracy
-from composer.models._tasks import agree_on_num_classes, by_name, check_metrics, check_module
+from composer.models._tasks import (
+    agree_on_num_classes,
+    by_name,
+    check_metrics,
+    check_module,
+    require_num_classes,
+)
 
 __all__ = ["ComposerClassifier"]
 
@@ -61,11 +67,8 @@ class ComposerClassifier(ComposerModel):
         self.module = module
         self.num_classes = agree_on_num_classes(module, num_classes)
         self._loss_fn = loss_fn
-        if self.num_classes is None and (train_metrics is None or val_metrics is None):
-            raise ValueError(
-                "num_classes is needed for the default metrics and the module has no attribute "
-                "`num_classes`; give num_classes, or both train_metrics and val_metrics"
-            )
+        if train_metrics is None or val_metrics is None:
+            require_num_classes(self.num_classes)
         if train_metrics is None:
             train_metrics = self._accuracy()
         if val_metrics is None:

@@ -152,8 +152,8 @@ def _facts(name: str, *, build: bool) -> _Facts:
     return _Facts(
         name=name,
         summary=(inspect.getdoc(factory) or "").split("\n")[0],
-        family=card and card.family,
-        source=card and card.source,
+        family=card.family if card else None,
+        source=card.source if card else None,
         extras=card.extras if card else (),
         arguments={
             key: None if parameter.default is parameter.empty else repr(parameter.default)
@@ -241,7 +241,9 @@ def _print_table(facts: list[_Facts], *, sizes: bool) -> None:
     ]
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     for row in (header, *rows):
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _print_one(fact: _Facts) -> None:

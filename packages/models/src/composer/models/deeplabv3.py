@@ -17,12 +17,11 @@ from torch import nn
 
 from composer.loss.dice import DiceLoss
 from composer.loss.losses import soft_cross_entropy
-from composer.models._checks import check_counts, initialize
+from composer.models._checks import check_counts, check_name
 from composer.models._torchvision import import_torchvision
-from composer.models.initializers import Initializer
+from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
 from composer.models.segmentation import ComposerSegmenter
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["DeepLabv3", "composer_deeplabv3"]
 
@@ -70,11 +69,7 @@ class DeepLabv3(nn.Module):
     ) -> None:
         super().__init__()
         check_counts(num_classes=num_classes)
-        if backbone not in _BACKBONES:
-            raise ValueError(
-                f"backbone={backbone!r} is unknown; accepted are {', '.join(_BACKBONES)}."
-                f"{did_you_mean(backbone, _BACKBONES)}"
-            )
+        check_name(_BACKBONES, backbone=backbone)
         models = import_torchvision()
         from torchvision.models._utils import IntermediateLayerGetter
         from torchvision.models.segmentation.deeplabv3 import ASPP

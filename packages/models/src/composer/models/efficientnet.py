@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from composer.models._checks import check_counts, check_share
-from composer.models._torchvision import network
+from composer.models._torchvision import build_network
 from composer.models.classifier import ComposerClassifier
 from composer.models.origin import remembers_origin
 
@@ -49,7 +49,7 @@ def composer_efficientnet(
     """
     check_counts(num_classes=num_classes)
     check_share(drop_connect_rate=drop_connect_rate)
-    module = network(
+    module = build_network(
         model_name,
         "efficientnet",
         num_classes=num_classes,

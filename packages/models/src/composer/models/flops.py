@@ -8,11 +8,11 @@ fit into memory to be counted.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -74,20 +74,53 @@ def count_flops(
         True
     """
     counter = FlopCounterMode(display=False)
-    call = (lambda model, batch: model(batch)) if forward is None else forward
     # The fused kernels of attention are not all known to the counter, and in the backward pass they
     # compute scores again; the plain one is matrix products, each once.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
-    with _untouched(model), torch.set_grad_enabled(backward), plain_attention, counter:
+    # The call sees stand-ins: parameters without gradients or hooks, and copies of the buffers.
+    stand_ins: dict[str, torch.Tensor] = {
+        f"model.{name}": parameter.detach().requires_grad_(parameter.requires_grad)
+        for name, parameter in model.named_parameters()
+    }
+    stand_ins |= {f"model.{name}": b.detach().clone() for name, b in model.named_buffers()}
+    modes = {module: module.training for module in model.modules()}
+    grads = [(tensor, tensor.grad) for tensor in _tensors(batch) if tensor.requires_grad]
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    try:
         model.train(backward)
-        outputs = call(model, batch)
-        if backward:
-            loss = model.loss(outputs, batch) if isinstance(model, ComposerModel) else outputs
-            # `grad` and not `backward`: the gradients that the model holds stay as they are.
-            wanted = [p for p in model.parameters() if p.requires_grad]
-            wanted += [t for t in _tensors(batch) if t.requires_grad]
-            torch.autograd.grad(_total(loss), wanted, allow_unused=True)
+        with (
+            torch.random.fork_rng(devices),
+            torch.set_grad_enabled(backward),
+            plain_attention,
+            counter,
+        ):
+            loss = functional_call(_Call(model, forward), stand_ins, (batch, backward))
+            if backward:
+                _total(loss).backward()
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        for tensor, grad in grads:
+            tensor.grad = grad
     return int(counter.get_total_flops())
+
+
+class _Call(torch.nn.Module):
+    """What is counted, as one module, so that stand-ins can be put into it."""
+
+    def __init__(self, model: torch.nn.Module, forward: Callable[[Any, Any], Any] | None) -> None:
+        super().__init__()
+        self.model = model
+        self._forward = forward
+
+    def forward(self, batch: Any, with_loss: bool) -> Any:
+        if self._forward is None:
+            outputs = self.model(batch)
+        else:
+            outputs = self._forward(self.model, batch)
+        if with_loss and isinstance(self.model, ComposerModel):
+            return self.model.loss(outputs, batch)
+        return outputs
 
 
 def _total(loss: Any) -> torch.Tensor:
@@ -104,24 +137,3 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
         return [tensor for part in value for tensor in _tensors(part)]
     return []
-
-
-@contextlib.contextmanager
-def _untouched(model: torch.nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    buffers = [
-        (module, name, buffer, buffer.detach().clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        with torch.no_grad():
-            for module, name, buffer, before in buffers:
-                module._buffers[name] = buffer.copy_(before)

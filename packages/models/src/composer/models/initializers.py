@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from composer.utils.string_enum import StringEnum
 
-__all__ = ["Initializer"]
+__all__ = ["Initializer", "initialize"]
 
 _WEIGHTED = (nn.Linear, nn.Conv2d)
 
@@ -83,3 +83,30 @@ _INITIALIZERS: dict[Initializer, Callable[[nn.Module], None]] = {
     Initializer.XAVIER_NORMAL: _weights(nn.init.xavier_normal_),
     Initializer.LINEAR_LOG_CONSTANT_BIAS: _log_constant_bias,
 }
+
+
+def initialize(
+    module: nn.Module,
+    initializers: Sequence[str | Initializer] | None,
+    default: Sequence[str | Initializer] = (),
+) -> nn.Module:
+    """Set first weights.
+
+    Args:
+        module: The module.
+        initializers: Ways to set them, applied in order; ``default`` if ``None``.
+        default: What is applied without a choice of the user's.
+
+    Returns:
+        The module.
+
+    Raises:
+        ValueError: If a name is unknown.
+
+    Example:
+        >>> initialize(nn.BatchNorm2d(2), None, default=["bn_ones"]).weight.tolist()
+        [1.0, 1.0]
+    """
+    for initializer in default if initializers is None else initializers:
+        module.apply(Initializer(initializer).get_initializer())
+    return module

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from composer.loss.registry import loss_registry
-from composer.models._checks import check_counts, initialize
-from composer.models._torchvision import network
+from composer.models._checks import check_counts, check_name
+from composer.models._torchvision import build_network
 from composer.models.classifier import ComposerClassifier
-from composer.models.initializers import Initializer
+from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["composer_resnet"]
 
@@ -57,12 +56,8 @@ def composer_resnet(
         25557032
     """
     check_counts(num_classes=num_classes, groups=groups, width_per_group=width_per_group)
-    if loss_name not in loss_registry:
-        raise ValueError(
-            f"loss_name={loss_name!r} is unknown; accepted are {', '.join(loss_registry)}."
-            f"{did_you_mean(loss_name, loss_registry)}"
-        )
-    module = network(
+    check_name(loss_registry, loss_name=loss_name)
+    module = build_network(
         model_name,
         "resnet",
         num_classes=num_classes,

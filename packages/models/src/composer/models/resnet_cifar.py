@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from composer.models.classifier import ComposerClassifier
-from composer.models.initializers import Initializer
+from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
 
 __all__ = ["ResNetCIFAR", "composer_resnet_cifar"]
@@ -140,8 +140,5 @@ def composer_resnet_cifar(
     module = ResNetCIFAR(
         int(match[1]), num_classes=num_classes, width=width, in_channels=in_channels
     )
-    if initializers is None:
-        initializers = (Initializer.KAIMING_NORMAL, Initializer.BN_ONES)
-    for initializer in initializers:
-        module.apply(Initializer(initializer).get_initializer())
+    initialize(module, initializers, default=(Initializer.KAIMING_NORMAL, Initializer.BN_ONES))
     return ComposerClassifier(module)

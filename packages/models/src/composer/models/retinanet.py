@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from composer.models._checks import check_counts
+from composer.models._checks import check_counts, check_name
 from composer.models._torchvision import import_torchvision
 from composer.models.detection import ComposerDetector
 from composer.models.origin import remembers_origin
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["composer_retinanet"]
 
@@ -62,11 +61,7 @@ def composer_retinanet(
     check_counts(min_size=min_size, max_size=max_size)
     if max_size < min_size:
         raise ValueError(f"max_size={max_size} must be at least min_size={min_size}")
-    if backbone_arch not in _BACKBONES:
-        raise ValueError(
-            f"backbone_arch={backbone_arch!r} is unknown; accepted are {', '.join(_BACKBONES)}."
-            f"{did_you_mean(backbone_arch, _BACKBONES)}"
-        )
+    check_name(_BACKBONES, backbone_arch=backbone_arch)
     if trainable_layers is None:
         trainable_layers = 5 if backbone_weights is None else 3
     if not 0 <= trainable_layers <= 5:

@@ -13,7 +13,13 @@ from composer.loss.losses import soft_cross_entropy
 from composer.loss.targets import check_for_index_targets
 from composer.metrics.classification import CrossEntropy
 from composer.metrics.segmentation import MIoU
-from composer.models._tasks import agree_on_num_classes, by_name, check_metrics, check_module
+from composer.models._tasks import (
+    agree_on_num_classes,
+    by_name,
+    check_metrics,
+    check_module,
+    require_num_classes,
+)
 
 __all__ = ["ComposerSegmenter"]
 
@@ -72,11 +78,8 @@ class ComposerSegmenter(ComposerModel):
         self.ignore_index = ignore_index
         self.aux_weight = aux_weight
         self._loss_fn = loss_fn
-        if self.num_classes is None and (train_metrics is None or val_metrics is None):
-            raise ValueError(
-                "num_classes is needed for the default metrics and the module has no attribute "
-                "`num_classes`; give num_classes, or both train_metrics and val_metrics"
-            )
+        if train_metrics is None or val_metrics is None:
+            require_num_classes(self.num_classes)
         if train_metrics is None:
             train_metrics = self._miou()
         if val_metrics is None:

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from composer.models._checks import check_counts, initialize
+from composer.models._checks import check_counts
 from composer.models.classifier import ComposerClassifier
-from composer.models.initializers import Initializer
+from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
 
 __all__ = ["MNISTNet", "ResNet9", "mnist_model", "resnet9"]

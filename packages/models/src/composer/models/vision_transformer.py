@@ -11,11 +11,10 @@ import math
 
 from torch import nn
 
-from composer.models._checks import check_counts, check_share
+from composer.models._checks import check_counts, check_name, check_share
 from composer.models._torchvision import import_torchvision
 from composer.models.classifier import ComposerClassifier
 from composer.models.origin import remembers_origin
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["composer_vit", "vit_small_patch16"]
 
@@ -69,11 +68,7 @@ def composer_vit(
         >>> sum(p.numel() for p in model.parameters())
         22050664
     """
-    if size not in _SIZES:
-        raise ValueError(
-            f"size={size!r} is unknown; accepted are {', '.join(_SIZES)}."
-            f"{did_you_mean(size, _SIZES)}"
-        )
+    check_name(_SIZES, size=size)
     hidden, layers, heads = _SIZES[size]
     hidden = hidden if hidden_size is None else hidden_size
     layers = layers if num_layers is None else num_layers

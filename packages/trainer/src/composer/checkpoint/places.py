@@ -162,10 +162,8 @@ class RemoteFolder(Place):
         return self._prefix + name
 
     def prepare(self, templates: Iterable[str], run_name: str) -> None:
-        del (
-            templates,
-            run_name,
-        )  # an upload that did not come to its end leaves nothing under its name
+        # An upload that did not come to its end leaves nothing under its name.
+        del templates, run_name
         probe = self._object(".composer-write-test")
         try:
             with tempfile.TemporaryDirectory() as folder:

@@ -59,7 +59,10 @@ class ExportCommand:
         )
         parser.add_argument("--format", required=True, choices=sorted(FORMATS), help="the format")
         parser.add_argument(
-            "--to", metavar="FILE", help="the file (default: the checkpoint's name, beside it)"
+            "--to",
+            metavar="FILE",
+            help="the file (default: the checkpoint's name with the format's ending, in the "
+            "working folder)",
         )
         parser.add_argument(
             "--model",
@@ -127,14 +130,18 @@ def _export(path: Path, name: str, args: argparse.Namespace) -> Any:
     if target.exists() and not args.overwrite:
         raise FileExistsError(f"{target} exists; pass --overwrite to replace it")
     integrations = read_checkpoint(path)["state"].get("integrations") or {}
-    model = _build(integrations, args.model, name)
-    state = State(model, 0, "export", DeviceCPU())
-    load_checkpoint(path, state, Logger(state), load_weights_only=True, progress_bar=False)
+    if "huggingface" in integrations and "composer" not in integrations and not args.model:
+        model, batch = _from_transformers(path, args.samples)
+    else:
+        built = _build(integrations, args.model, name)
+        state = State(built, 0, "export", DeviceCPU())
+        load_checkpoint(path, state, Logger(state), load_weights_only=True, progress_bar=False)
+        model, batch = state.model, example_batch(built, num_samples=args.samples)
     return export_model(
-        state.model,
+        model,
         args.format,
         target,
-        example_batch(model, num_samples=args.samples),
+        batch,
         onnx_opset_version=args.opset,
         tolerance=args.tolerance,
     )
@@ -154,6 +161,21 @@ def _build(
         f"plain arguments. Name one with --model NAME KEY=VALUE ..., or export from Python with "
         f"composer.models.export.export_model"
     )
+
+
+def _from_transformers(path: Path, samples: int) -> tuple[Any, dict[str, Any]]:
+    """A model of transformers with its weights, and token ids to call it with."""
+    import torch
+
+    from composer.models.huggingface import HuggingFaceModel
+    from composer.models.huggingface.from_checkpoint import hf_from_composer_checkpoint
+
+    network, tokenizer = hf_from_composer_checkpoint(path)
+    model = HuggingFaceModel(network, tokenizer)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(network.config.vocab_size, (samples, 8), generator=generator)
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": ids}
+    return model, {name: batch[name] for name in batch if name in model.model_forward_args}
 
 
 def _argument(text: str) -> tuple[str, Any]:

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from composer.core.state import State
     from composer.trainer.resume import Resumption
 
-__all__ = ["check_fit_arguments", "check_scaling", "set_duration", "training_is_over"]
+__all__ = [
+    "check_fit_arguments",
+    "check_scaling",
+    "set_duration",
+    "training_is_over",
+    "warn_default_optimizer",
+]
 
 log = logging.getLogger(__name__)
 

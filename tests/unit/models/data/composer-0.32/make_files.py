@@ -1,7 +1,7 @@
 """Makes the checkpoints of this folder with Composer 0.32; see README.md for how to run it.
 
-It does not use this repository: `composer` is the original library here. Beside the checkpoints goes
-what the trained models themselves said, so that the tests have a truth of their own.
+It does not use this repository: `composer` is the original library here. Beside the checkpoints
+goes what the trained models themselves said, so that the tests have a truth of their own.
 """
 
 from __future__ import annotations
@@ -11,19 +11,38 @@ import tempfile
 from pathlib import Path
 
 import torch
-from composer import Trainer
-from composer.models import HuggingFaceModel
 from peft import LoraConfig
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from composer import Trainer
+from composer.models import HuggingFaceModel
+
 TARGET = Path(__file__).resolve().parent
 SENTENCE = "the small dog saw a large cat near the old house"
-WORDS = (
-    "the a small large old new dog cat house tree saw heard near under and ran slept then "
-    "they it"
-).split()
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "large",
+    "old",
+    "new",
+    "dog",
+    "cat",
+    "house",
+    "tree",
+    "saw",
+    "heard",
+    "near",
+    "under",
+    "and",
+    "ran",
+    "slept",
+    "then",
+    "they",
+    "it",
+]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -48,7 +67,9 @@ def network() -> GPT2LMHeadModel:
 def train(model: HuggingFaceModel, name: str, rate: float) -> None:
     generator = torch.Generator().manual_seed(7)
     rows = torch.randint(3, 23, (8, 10), generator=generator)
-    data = [{"input_ids": row, "labels": row, "attention_mask": torch.ones_like(row)} for row in rows]
+    data = [
+        {"input_ids": row, "labels": row, "attention_mask": torch.ones_like(row)} for row in rows
+    ]
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,

@@ -5,7 +5,6 @@ Knowing them, it can be set again after it was built without data (on the ``meta
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 __all__ = ["Projection", "TokenEmbedding"]
@@ -51,8 +50,8 @@ class TokenEmbedding(nn.Embedding):
         std: Spread of the first weights.
 
     Example:
-        >>> TokenEmbedding(3, 2, std=0.0)(torch.tensor([1]))
-        tensor([[0., 0.]], grad_fn=<EmbeddingBackward0>)
+        >>> TokenEmbedding(3, 2, std=0.0).weight.detach().tolist()
+        [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, std: float) -> None:

@@ -123,6 +123,7 @@ def composer_diffusion(
         "dropout": dropout,
         "num_class_embeds": num_classes,
     }
+    unet: Any
     if text_size is None:
         # One head, as in Ho et al.
         unet = diffusers.UNet2DModel(**options, attention_head_dim=None)

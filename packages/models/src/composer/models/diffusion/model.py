@@ -179,9 +179,7 @@ class DiffusionModel(ComposerModel):
             >>> model.loss(outputs, None)
             tensor(4.)
         """
-        return F.mse_loss(
-            outputs["prediction"].float(), outputs["target"].float(), *args, **kwargs
-        )
+        return F.mse_loss(outputs["prediction"].float(), outputs["target"].float(), *args, **kwargs)
 
     def for_inference(self, batch: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
         """Say what is exported: the network, called with noisy pictures and timesteps.
@@ -339,7 +337,9 @@ def _read(batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         batch = {"images": batch[0], "labels": batch[1]}
     if not isinstance(batch, Mapping) or "images" not in batch:
         kind = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
-        raise TypeError(f"a batch must be a mapping with `images`, or images and labels; got {kind}")
+        raise TypeError(
+            f"a batch must be a mapping with `images`, or images and labels; got {kind}"
+        )
     conditions = {
         told: batch[name] for name, told in _CONDITIONS.items() if batch.get(name) is not None
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from composer.models.export.formats import WRITERS, ExportFormat, Names, Runner
+from composer.models.export.formats import WRITERS, ExportFormat, Runner, WriterOptions
 from composer.models.export.program import Program, as_program
 
 __all__ = ["ExportReport", "export_model"]
@@ -28,7 +29,7 @@ class ExportReport:
         format: Its format.
         num_bytes: Its size, with files that belong to it.
         max_difference: The largest difference of an output number from the live model's.
-        largest: The largest output number, by which the difference is to be judged.
+        largest: The largest finite output number, by which the difference is to be judged.
         any_batch_size: Whether it was run with another number of samples than the example's.
 
     Example:
@@ -107,11 +108,13 @@ def export_model(
     if tolerance < 0:
         raise ValueError(f"tolerance={tolerance} must be at least 0")
     program = as_program(model, sample_input, prepare=prepare)
-    program, follows = _able_to_vary(program)
-    names = Names(
+    if program.batch_size == 1:
+        # A length of one would be taken for a constant by torch.
+        program = program.with_inputs(lambda tensor: torch.cat([tensor, tensor]))
+    options = WriterOptions(
         input_names,
         output_names,
-        _dynamic_dims(program, dynamic_axes, input_names, output_names, follows=follows),
+        _dynamic_dims(program, dynamic_axes, input_names, output_names),
         onnx_opset_version,
     )
     path = Path(save_path)
@@ -119,8 +122,8 @@ def export_model(
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
         # In a folder of its own under its own name: large ONNX files refer to a second one by name.
         written = Path(folder) / path.name
-        run = _written(chosen, program, written, names)
-        report = _compare(program, run, path, chosen, follows=follows, tolerance=tolerance)
+        run = _written(chosen, program, written, options)
+        report = _compare(program, run, path, chosen, tolerance=tolerance)
         parts = sorted(Path(folder).iterdir(), key=lambda part: part == written)
         size = sum(part.stat().st_size for part in parts)
         for part in parts:
@@ -128,9 +131,9 @@ def export_model(
     return ExportReport(path, chosen, size, *report)
 
 
-def _written(chosen: ExportFormat, program: Program, path: Path, names: Names) -> Runner:
+def _written(chosen: ExportFormat, program: Program, path: Path, options: WriterOptions) -> Runner:
     try:
-        return WRITERS[chosen](program, path, names)
+        return WRITERS[chosen](program, path, options)
     except (ImportError, OSError):
         raise
     except Exception as error:
@@ -143,27 +146,15 @@ def _written(chosen: ExportFormat, program: Program, path: Path, names: Names) -
         ) from error
 
 
-def _able_to_vary(program: Program) -> tuple[Program, bool]:
-    """Repeat a single sample, since a length of one is taken for a constant by torch."""
-    size = program.batch_size
-    if size is None:
-        return program, False
-    if size == 1:
-        program = program.with_inputs(lambda tensor: torch.cat([tensor, tensor]))
-    return program, True
-
-
 def _dynamic_dims(
     program: Program,
     dynamic_axes: Mapping[str, Any] | None,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
-    *,
-    follows: bool,
 ) -> list[list[int]]:
     inputs = program.inputs
     if dynamic_axes is None:
-        return [[0] if follows else [] for _ in inputs]
+        return [[] if program.batch_size is None else [0] for _ in inputs]
     names = list(input_names or ())
     unknown = sorted({*dynamic_axes} - {*names, *(output_names or ())})
     if unknown or len(names) != len(inputs):
@@ -180,12 +171,11 @@ def _compare(
     path: Path,
     chosen: ExportFormat,
     *,
-    follows: bool,
     tolerance: float,
 ) -> tuple[float, float, bool]:
     difference, largest = _differ(program.run(), run(program), path)
     any_size = False
-    if follows:
+    if program.batch_size is not None:
         other = program.with_inputs(lambda tensor: torch.cat([tensor.flip(0), tensor[:1]]))
         try:
             got = run(other)
@@ -221,8 +211,12 @@ def _differ(
             )
         if live.numel():
             live, exported = live.double(), exported.double()
-            largest = max(largest, float(live.abs().max()))
-            # Equal infinities differ by nothing; subtracting them gives no number.
-            apart = torch.where(live == exported, 0.0, (live - exported).abs())
+            largest = max(largest, float(live.abs().nan_to_num(nan=0.0, posinf=0.0).max()))
+            # Equal infinities differ by nothing, and nor do two that are no number; subtracting
+            # them gives no number. Where only one of them is none, no difference is larger.
+            same = (live == exported) | (live.isnan() & exported.isnan())
+            apart = torch.where(same, 0.0, (live - exported).abs()).nan_to_num(
+                nan=math.inf, posinf=math.inf
+            )
             difference = max(difference, float(apart.max()))
     return difference, largest

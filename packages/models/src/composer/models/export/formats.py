@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from composer.models.export.program import Program, tensors_in
 from composer.models.export.weights import export_safetensors
 from composer.utils.imports import MissingConditionalImportError
 from composer.utils.string_enum import StringEnum
 
-__all__ = ["WRITERS", "ExportFormat", "Names", "Runner"]
+__all__ = ["WRITERS", "ExportFormat", "Runner", "WriterOptions"]
 
 #: Runs what was exported with the inputs of a program.
 Runner = Callable[[Program], list[torch.Tensor]]
@@ -49,8 +50,8 @@ class ExportFormat(StringEnum):
 
 
 @dataclass(frozen=True)
-class Names:
-    """How an export is labelled.
+class WriterOptions:
+    """What a writer is told beside the program: names, lengths that may change, a version.
 
     Attributes:
         inputs: Names of the inputs; the exporter's own by default.
@@ -73,19 +74,20 @@ def _runner(module: Callable[..., Any]) -> Runner:
     return run
 
 
-def _dynamic_shapes(program: Program, names: Names) -> Any:
+def _dynamic_shapes(program: Program, options: WriterOptions) -> Any:
     """The dimensions that may change, in the structure of the arguments."""
-    waiting = iter(names.dynamic)
+    waiting = iter(options.dynamic)
 
-    def of(tensor: torch.Tensor) -> dict[int, Any]:
+    def of(leaf: Any) -> dict[int, Any] | None:
+        if not isinstance(leaf, torch.Tensor):
+            return None
         return dict.fromkeys(next(waiting, ()), torch.export.Dim.AUTO)
 
-    changed = program.with_inputs(of)  # type: ignore[arg-type]
-    return changed.args, changed.kwargs
+    return pytree.tree_map(of, (program.args, program.kwargs))
 
 
-def _captured(program: Program, names: Names) -> torch.export.ExportedProgram:
-    args, kwargs = _dynamic_shapes(program, names)
+def _captured(program: Program, options: WriterOptions) -> torch.export.ExportedProgram:
+    args, kwargs = _dynamic_shapes(program, options)
     # Positional and named arguments together, under the names of the module's forward.
     bound = inspect.signature(program.module.forward).bind(*program.args, **program.kwargs)
     shapes = inspect.signature(program.module.forward).bind(*args, **kwargs)
@@ -94,17 +96,17 @@ def _captured(program: Program, names: Names) -> torch.export.ExportedProgram:
         program.args,
         program.kwargs,
         dynamic_shapes={name: shapes.arguments[name] for name in bound.arguments}
-        if names.dynamic
+        if options.dynamic
         else None,
     )
 
 
-def _write_torch_export(program: Program, path: Path, names: Names) -> Runner:
-    torch.export.save(_captured(program, names), path)
+def _write_torch_export(program: Program, path: Path, options: WriterOptions) -> Runner:
+    torch.export.save(_captured(program, options), path)
     return _runner(torch.export.load(path).module())
 
 
-def _write_onnx(program: Program, path: Path, names: Names) -> Runner:
+def _write_onnx(program: Program, path: Path, options: WriterOptions) -> Runner:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 - torch's exporter needs it
@@ -114,19 +116,19 @@ def _write_onnx(program: Program, path: Path, names: Names) -> Runner:
             "onnx", error.name or "onnx", distribution="composer-models"
         ) from error
     exported = torch.onnx.export(
-        _captured(program, names),
+        _captured(program, options),
         dynamo=True,
-        input_names=names.inputs,
-        output_names=names.outputs,
-        opset_version=names.opset,
+        input_names=options.inputs,
+        output_names=options.outputs,
+        opset_version=options.opset,
         verbose=False,
     )
     assert exported is not None
     exported.save(path)
     checker.check_model(str(path))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), quiet, providers=["CPUExecutionProvider"])
     wanted = [node.name for node in session.get_inputs()]
 
     def run(example: Program) -> list[torch.Tensor]:
@@ -147,7 +149,7 @@ def _without_deprecations() -> Iterator[None]:
         yield
 
 
-def _write_torchscript(program: Program, path: Path, names: Names) -> Runner:
+def _write_torchscript(program: Program, path: Path, options: WriterOptions) -> Runner:
     with _without_deprecations():
         try:
             if program.kwargs:
@@ -165,7 +167,7 @@ def _write_torchscript(program: Program, path: Path, names: Names) -> Runner:
         return _runner(torch.jit.load(path))
 
 
-def _write_safetensors(program: Program, path: Path, names: Names) -> Runner:
+def _write_safetensors(program: Program, path: Path, options: WriterOptions) -> Runner:
     from safetensors.torch import load_file
 
     tied, _ = export_safetensors(program.module.state_dict(), path)
@@ -176,7 +178,7 @@ def _write_safetensors(program: Program, path: Path, names: Names) -> Runner:
 
 
 #: Format to the function that writes it.
-WRITERS: dict[ExportFormat, Callable[[Program, Path, Names], Runner]] = {
+WRITERS: dict[ExportFormat, Callable[[Program, Path, WriterOptions], Runner]] = {
     ExportFormat.ONNX: _write_onnx,
     ExportFormat.SAFETENSORS: _write_safetensors,
     ExportFormat.TORCH_EXPORT: _write_torch_export,

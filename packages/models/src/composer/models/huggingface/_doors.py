@@ -17,6 +17,10 @@ def import_transformers() -> Any:
 
     Raises:
         MissingConditionalImportError: If it is not installed.
+
+    Example:
+        >>> import_transformers().__name__
+        'transformers'
     """
     try:
         import transformers
@@ -35,6 +39,10 @@ def import_peft() -> Any:
 
     Raises:
         MissingConditionalImportError: If it is not installed.
+
+    Example:
+        >>> import_peft().__name__
+        'peft'
     """
     try:
         import peft

@@ -7,6 +7,7 @@ of adapter, and not for low-rank ones only.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -107,7 +108,8 @@ def add_adapter(model: Any, peft_config: Any) -> Any:
             f"already; give one or the other, or add it with model.add_adapter(name, peft_config)"
         )
     with quiet_peft():
-        return peft.get_peft_model(model, peft_config)
+        # peft writes into the configuration, which its owner may want to use again.
+        return peft.get_peft_model(model, copy.deepcopy(peft_config))
 
 
 def num_prompt_tokens(model: Any) -> int:

@@ -54,8 +54,9 @@ def num_embeddings(model: Any) -> int | None:
     except (AttributeError, NotImplementedError):
         return None
     weight = getattr(embedding, "weight", None)
-    is_table = isinstance(weight, torch.Tensor) and weight.dim() == 2
-    return int(weight.shape[0]) if is_table else None
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2:
+        return None
+    return int(weight.shape[0])
 
 
 def fit_embeddings(model: Any, tokenizer: Any, *, allow_resizing: bool) -> bool:

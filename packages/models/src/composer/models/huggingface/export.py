@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from composer.models.huggingface._doors import import_peft, import_transformers
+from composer.models.huggingface._doors import import_peft
 from composer.models.huggingface.adapters import filter_state_dict_peft, quiet_peft
 from composer.models.huggingface.from_checkpoint import read_contents
 from composer.models.huggingface.metadata import (
@@ -57,6 +56,10 @@ class Exported:
         files: Names in the folder.
         num_tensors: How many weights.
         tied: Names that were left out to the name that stands for them.
+
+    Example:
+        >>> Exported(["model.safetensors"], 2).tied
+        {}
     """
 
     files: list[str] = field(default_factory=list)
@@ -181,9 +184,7 @@ def export_contents(
                 part, contents, facts, weights, number_format, largest,
                 shown=shown, base_model=base_model, trust_remote_code=trust_remote_code,
             )  # fmt: skip
-        written = write_tokenizer_files(
-            facts.tokenizer, part, trust_remote_code=trust_remote_code
-        )
+        written = write_tokenizer_files(facts.tokenizer, part, trust_remote_code=trust_remote_code)
         part.chmod(0o755)  # a temporary folder is its maker's alone
         if target.exists():
             target.rmdir()
@@ -254,13 +255,16 @@ def _write_model(
             merged = model.merge_and_unload(safe_merge=True, adapter_names=[facts.adapter_name])
         weights = dict(merged.state_dict())
         config = {**config, **json.loads(base.config.to_json_string())}
-        tied = _tied_weights(merged, weights)
     else:
-        tied = _tied_weights(_skeleton(facts, trust_remote_code), weights)
+        merged = _skeleton(facts, trust_remote_code)
+    tied = _tied_weights(merged, weights)
+    if tied is None:
+        tied, config["tie_word_embeddings"] = {}, False
     kept = {name: tensor for name, tensor in weights.items() if name not in tied}
     shapes = {name: _shape(tensor, dtype) for name, tensor in kept.items()}
     files = _write_shards(folder, "model", shapes, kept, largest)
-    _write_json(folder / "config.json", _told(config, facts.class_name, shapes.values()))
+    name = facts.class_name if merged is None else type(merged).__name__
+    _write_json(folder / "config.json", _told(config, name, shapes.values()))
     files.append("config.json")
     if facts.generation is not None:
         _write_json(folder / "generation_config.json", facts.generation)
@@ -268,35 +272,36 @@ def _write_model(
     return Exported(files, len(kept), tied)
 
 
-def _skeleton(facts: ModelFacts, trust_remote_code: bool) -> Any | None:
+def _skeleton(facts: ModelFacts, trust_remote_code: bool, *, device: str = "meta") -> Any | None:
     """The model without numbers, which says what is tied; none for a class that is not known."""
     try:
         cls = find_class(facts, None, trust_remote_code=trust_remote_code)
     except ValueError:
         return None
     config = load_config(facts.config, trust_remote_code=trust_remote_code)
-    with torch.device("meta"):
+    with torch.device(device):
         return build_model(cls, config, trust_remote_code=trust_remote_code)
 
 
-def _tied_weights(model: Any | None, weights: Mapping[str, Any]) -> dict[str, str]:
-    """Names that stand for the same weight as another, to that other."""
+def _tied_weights(model: Any | None, weights: Mapping[str, Any]) -> dict[str, str] | None:
+    """Names that stand for the same weight as another, to that other.
+
+    ``None`` if weights that the model ties differ, of which none may be thrown away.
+    """
+    named = {} if model is None else model.state_dict(keep_vars=True)
     first: dict[int, str] = {}
     tied = {}
-    if model is None:
-        named: Mapping[str, Any] = {}
-    else:
-        named = model.state_dict(keep_vars=True)
     for name, tensor in weights.items():
-        if name in named:
+        if model is None:  # by memory, for a class that is not at hand
+            place = tensor.data_ptr() if tensor.numel() else id(tensor)
+        elif name in named:
             place = id(named[name])
-        elif model is None and tensor.numel():
-            place = tensor.data_ptr()
         else:
             continue
         other = first.setdefault(place, name)
-        # What the model ties was trained as one; numbers that differ are not thrown away.
-        if other != name and _same(weights[other], tensor):
+        if other != name:
+            if not _same(weights[other], tensor):
+                return {} if model is None else None
             tied[name] = other
     return tied
 
@@ -382,7 +387,7 @@ def _write_adapter(
         lambda name: saved[name].to(shapes[name][0]),
     )
     _write_json(folder / "adapter_config.json", {**facts.adapter, "inference_mode": True})
-    _write_json(folder / "config.json", {**facts.config, "architectures": [facts.class_name]})
+    _write_json(folder / "config.json", _told(facts.config, facts.class_name, ()))
     return Exported(["adapter_model.safetensors", "adapter_config.json", "config.json"], len(saved))
 
 
@@ -390,11 +395,13 @@ def _as_peft_saves(
     facts: ModelFacts, weights: Mapping[str, Any], trust_remote_code: bool
 ) -> dict[str, torch.Tensor]:
     """The adapter's weights under the names of peft's files; embeddings if they were kept too."""
-    base = _skeleton(facts, trust_remote_code)
+    config = load_adapter_config(facts.adapter or {})
+    # What peft saves of a prompt it computes from the prompt's weights, which takes numbers.
+    device = "cpu" if config.is_prompt_learning else "meta"
+    base = _skeleton(facts, trust_remote_code, device=device)
     if base is None:
-        config = load_adapter_config(facts.adapter or {})
         return filter_state_dict_peft(dict(weights), config, facts.adapter_name)
-    with torch.device("meta"):
+    with torch.device(device):
         model = with_adapters(base, facts)
     model.load_state_dict(dict(weights), strict=False, assign=True)
     own = dict(model.state_dict())

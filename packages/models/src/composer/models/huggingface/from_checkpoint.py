@@ -5,11 +5,8 @@ A file of Composer 0.32 is read like one of this library.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from composer.models.huggingface.metadata import ModelFacts, huggingface_part, load_config
 from composer.models.huggingface.rebuild import (
@@ -19,6 +16,8 @@ from composer.models.huggingface.rebuild import (
     set_generation,
 )
 from composer.models.huggingface.tokenizer import load_tokenizer
+from composer.utils.paths import is_uri
+from composer.utils.transfer import get_file
 
 __all__ = [
     "hf_from_composer_checkpoint",
@@ -43,17 +42,18 @@ def read_contents(path: str | Path, keep_download_at: str | Path | None = None) 
         ValueError: If it is damaged or would run code.
 
     Example:
+        >>> import tempfile, torch
         >>> path = tempfile.mkdtemp() + "/a.pt"
         >>> torch.save({"format": 1, "state": {}}, path)
         >>> read_contents(path)["state"]
         {}
     """
-    from composer import utils
+    import composer.utils as utils
 
     # The distribution that holds the trainer brings the reader, for files of every kind.
-    if keep_download_at is None or not utils.is_uri(str(path)):
+    if keep_download_at is None or not is_uri(str(path)):
         return utils.read_checkpoint(path)
-    utils.get_file(str(path), str(keep_download_at), overwrite=True)
+    get_file(str(path), str(keep_download_at), overwrite=True)
     return utils.read_checkpoint(keep_download_at)
 
 
@@ -151,6 +151,7 @@ def hf_from_composer_checkpoint(
             its base is not found.
 
     Example:
+        >>> import tempfile, torch
         >>> from composer.models import HuggingFaceModel
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> tiny = GPT2Config(n_embd=4, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0)

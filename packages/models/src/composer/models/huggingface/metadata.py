@@ -57,6 +57,10 @@ def describe_model(model: Any) -> dict[str, Any]:
         told[_GENERATION] = _as_file(json.loads(generation.to_json_string()))
     if is_peft_model(model):
         adapters = {name: _adapter_content(config) for name, config in model.peft_config.items()}
+        for content in adapters.values():  # one that was added later does not name its base
+            content["base_model_name_or_path"] = (
+                content.get("base_model_name_or_path") or getattr(base, "name_or_path", "") or None
+            )
         active = _active_adapter(model)
         told[_ADAPTER] = {**_as_file(adapters[active]), "adapter_name": active}
         if len(adapters) > 1:

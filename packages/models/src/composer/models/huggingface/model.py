@@ -36,6 +36,11 @@ from composer.models.huggingface.heads import (
     maybe_get_underlying_model,
     shifts_labels,
 )
+from composer.models.huggingface.materialise import (
+    give_first_values,
+    shared_parameters,
+    tie_again,
+)
 from composer.models.huggingface.metadata import describe_model
 from composer.models.huggingface.text import continue_text, pad_token_of
 from composer.models.huggingface.tokenizer import tokenizer_files
@@ -192,6 +197,28 @@ class HuggingFaceModel(ComposerModel):
         del batch, args, kwargs
         return loss_in(outputs)
 
+    def for_inference(self, batch: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+        """Say what is exported for use elsewhere: the model, and what it is called with.
+
+        Args:
+            batch: An example.
+
+        Returns:
+            The model of transformers or peft, and what it takes of the batch but the labels; a
+            model that could keep the past of a text is told not to, since that is no tensor.
+
+        Example:
+            >>> model = HuggingFaceModel(_tiny())
+            >>> tokens = torch.tensor([[1, 2]])
+            >>> module, _, inputs = model.for_inference({"input_ids": tokens, "labels": tokens})
+            >>> type(module).__name__, list(inputs)
+            ('GPT2LMHeadModel', ['input_ids', 'use_cache'])
+        """
+        inputs = inputs_of(without_labels(self.model, batch), self.model_forward_args)
+        if "use_cache" in self.model_forward_args:
+            inputs["use_cache"] = False
+        return self.model, (), inputs
+
     def num_loss_tokens(self, batch: Any) -> int | None:
         """Count the tokens that the loss is a mean over.
 
@@ -316,15 +343,15 @@ class HuggingFaceModel(ComposerModel):
         Example:
             >>> model = HuggingFaceModel(_tiny()).eval()
             >>> tokens = torch.tensor([[1, 2]])
-            >>> mask = torch.ones_like(tokens)
-            >>> model.generate(tokens, attention_mask=mask, min_new_tokens=3, max_new_tokens=3).shape
+            >>> options = {"attention_mask": torch.ones_like(tokens), "min_new_tokens": 3}
+            >>> model.generate(tokens, max_new_tokens=3, **options).shape
             torch.Size([1, 5])
         """
         if kwargs.get("pad_token_id") is None:
             kwargs["pad_token_id"] = pad_token_of(self.model, self.tokenizer)
         return self.model.generate(input_ids=input_ids, **kwargs)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the weights.
 
         Args:
@@ -348,6 +375,30 @@ class HuggingFaceModel(ComposerModel):
             for name in self._base_weights():
                 state.pop(prefix + name, None)
         return state
+
+    def param_init_fn(self, module: torch.nn.Module) -> None:
+        """Give one module its first values, after a model of the meta device got memory.
+
+        Args:
+            module: One of this model's modules.
+
+        Example:
+            >>> with torch.device("meta"):
+            ...     model = HuggingFaceModel(_tiny())
+            >>> for module in model.to_empty(device="cpu").modules():
+            ...     model.param_init_fn(module)
+            >>> model.model.transformer.ln_f.bias.tolist()
+            [0.0, 0.0, 0.0, 0.0]
+        """
+        if module is not self:
+            give_first_values(self.model, module)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> HuggingFaceModel:
+        """Move, and keep tied weights one also where that takes new parameters."""
+        shared = shared_parameters(self)
+        super()._apply(fn, recurse)
+        tie_again(shared)
+        return self
 
     def _base_weights(self) -> set[str]:
         """Names of weights that are those of the model that the adapters were put on."""
@@ -426,4 +477,5 @@ def _tiny() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes = {"vocab_size": 8, "n_positions": 16, "n_embd": 4, "n_layer": 1, "n_head": 1}
-    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    tokens = {"bos_token_id": 0, "eos_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config.from_dict({**sizes, **tokens}))

@@ -34,6 +34,16 @@ __all__ = [
 
 _PREFIX = "model."
 
+# Composer 0.32 did not keep the class beneath an adapter; the adapter says what it is for.
+_TASKS = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "FEATURE_EXTRACTION": "AutoModel",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+}
+
 
 def stored_weights(contents: Mapping[str, Any], shown: str = "the checkpoint") -> dict[str, Any]:
     """Return the weights of a checkpoint under the names that the model of transformers has.
@@ -91,6 +101,9 @@ def find_class(facts: ModelFacts, given: Any | None, *, trust_remote_code: bool 
     found = getattr(transformers, name, None) if name.isidentifier() else None
     if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
         return found
+    task = (facts.adapter or {}).get("task_type")
+    if not name and task in _TASKS:
+        return getattr(transformers, _TASKS[task])
     if trust_remote_code:
         for auto, reference in (facts.config.get("auto_map") or {}).items():
             if str(reference).rpartition(".")[2] == name and auto.startswith("AutoModel"):
@@ -158,9 +171,7 @@ def load_trained(
     """
     facts = ModelFacts(huggingface_part(contents, shown))
     weights = stored_weights(contents, shown)
-    config = load_config(
-        {**facts.config, **(overrides or {})}, trust_remote_code=trust_remote_code
-    )
+    config = load_config({**facts.config, **(overrides or {})}, trust_remote_code=trust_remote_code)
     cls = find_class(facts, given_class, trust_remote_code=trust_remote_code)
     if not facts.adapters:
         model = build_model(cls, config, trust_remote_code=trust_remote_code)
@@ -221,10 +232,13 @@ def with_adapters(base: Any, facts: ModelFacts) -> Any:
         for name, content in facts.adapters.items():
             config = load_adapter_config(content)
             config.inference_mode = False
+            named = config.base_model_name_or_path
+            config.base_model_name_or_path = None  # peft warns where the base lies elsewhere now
             if model is None:
                 model = peft.get_peft_model(base, config, adapter_name=name)
             else:
                 model.add_adapter(name, config)
+            model.peft_config[name].base_model_name_or_path = named
     model.set_adapter(facts.adapter_name)
     return model
 
@@ -232,11 +246,10 @@ def with_adapters(base: Any, facts: ModelFacts) -> Any:
 def _find_base(
     given: Any, facts: ModelFacts, cls: Any, config: Any, *, trust_remote_code: bool
 ) -> Any:
-    if isinstance(given, torch.nn.Module):
-        base = given
-    else:
-        adapter = facts.adapter or {}
-        name = given or adapter.get("base_model_name_or_path") or config._name_or_path
+    base: Any = given
+    if not isinstance(given, torch.nn.Module):
+        names = [adapter.get("base_model_name_or_path") for adapter in facts.adapters.values()]
+        name = given or next(filter(None, names), config._name_or_path)
         if not name:
             raise ValueError(
                 "the checkpoint holds adapters alone and does not say what model they are for; "

@@ -88,4 +88,5 @@ def write_safetensors(
                     f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, announced was "
                     f"{shapes[name]}"
                 )
-            file.write(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+            # Without a copy: an array of bytes is a buffer.
+            file.write(tensor.reshape(-1).view(torch.uint8).numpy().data)

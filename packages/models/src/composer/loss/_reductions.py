@@ -1,0 +1,20 @@
+"""What a loss over many elements can become: their mean, their sum, or each on its own."""
+
+from __future__ import annotations
+
+__all__ = ["check_reduction"]
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def check_reduction(reduction: str) -> None:
+    """Refuse what is no reduction.
+
+    Args:
+        reduction: What the user gave.
+
+    Raises:
+        ValueError: If it is unknown.
+    """
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")
