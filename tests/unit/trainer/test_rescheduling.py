@@ -15,6 +15,7 @@ from composer.core.logger import Logger
 from composer.core.state import State
 from composer.optim import LinearScheduler
 from composer.trainer import Trainer
+from composer.trainer.rescheduling import let_go
 from composer.trainer.settings import SettingsReport
 from composer_testing.tiny import TinyModel, loader
 
@@ -243,3 +244,21 @@ def test_a_second_fit_does_not_say_it_again(tmp_path: Path) -> None:
         trainer.fit()
     trainer.fit(duration="1ba")  # a warning would be an error here
     trainer.close()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_an_optimizer_that_is_let_go_has_the_options_it_was_made_with(
+    kind: type[torch.optim.Optimizer],
+) -> None:
+    own = {"momentum": 0.9} if kind is torch.optim.SGD else {"betas": (0.9, 0.99)}
+    optimizer = kind([torch.nn.Parameter(torch.ones(1))], lr=0.1, **own)  # type: ignore[call-arg]
+    made = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    schedule = one_cycle(optimizer, 9)
+    for _ in range(3):
+        optimizer.step()
+        schedule.step()
+    # Where the cycle began is not what the script asks for; `reconcile_optimizers` puts that here.
+    optimizer.param_groups[0]["initial_lr"] = 0.1
+    let_go(optimizer, made, scheduled=False)
+    left = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    assert left == made

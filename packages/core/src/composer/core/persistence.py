@@ -305,6 +305,8 @@ def _load_stateful(things: Iterable[Any], saved: Any, kind: str) -> None:
 
 
 def _save_schedulers(state: State) -> Any:
+    if state.scheduler_resumption and not state.schedulers:
+        return state.scheduler_resumption  # loaded, and still to be put in place
     return _save_stateful(state.schedulers, "scheduler")
 
 
@@ -503,6 +505,8 @@ def _load_timestamp(state: State, saved: Any, how: _Restoring) -> None:
 def _save_dataset_state(state: State) -> Any:
     """Each rank has a place of its own in its own data."""
     position = state.dataset_state
+    if position is None:
+        position = state.dataset_resumption or None  # loaded, and its data is still to come
     own = position.state_dict() if isinstance(position, Serializable) else position
     if dist.get_world_size() == 1:
         return own

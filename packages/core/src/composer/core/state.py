@@ -192,6 +192,9 @@ class State(Serializable):
     dataset_resumption: dict[str, Any]
     #: State of schedulers that was loaded before there were any.
     scheduler_resumption: list[dict[str, Any]]
+    #: Random states of all ranks that were loaded, until they are put in place right before the
+    #: first new batch. What is saved before then holds these, since the run goes on with them.
+    random_resumption: list[dict[str, Any]] | None
     # Metrics
     train_metrics: dict[str, Any]
     eval_metrics: dict[str, dict[str, Any]]
@@ -272,6 +275,7 @@ class State(Serializable):
         self.dataset_state = dataset_state
         self.dataset_resumption = dataset_resumption or {}
         self.scheduler_resumption = []
+        self.random_resumption = None
         self.train_metrics = {}
         self.eval_metrics = {}
         self.metric_outputs = None

@@ -15,6 +15,9 @@ def check_reduction(reduction: str) -> None:
 
     Raises:
         ValueError: If it is unknown.
+
+    Example:
+        >>> check_reduction("mean")
     """
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")

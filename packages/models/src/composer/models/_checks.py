@@ -19,6 +19,9 @@ def check_counts(*, at_least: int = 1, **numbers: int) -> None:
 
     Raises:
         ValueError: If one is not accepted.
+
+    Example:
+        >>> check_counts(num_classes=3)
     """
     for name, value in numbers.items():
         if not is_count(value, least=at_least):
@@ -33,6 +36,9 @@ def check_share(**numbers: float) -> None:
 
     Raises:
         ValueError: If one is not in [0, 1).
+
+    Example:
+        >>> check_share(dropout=0.1)
     """
     for name, value in numbers.items():
         if not 0 <= value < 1:
@@ -48,6 +54,9 @@ def check_name(known: Iterable[str], **names: str) -> None:
 
     Raises:
         ValueError: If one is not among them.
+
+    Example:
+        >>> check_name(["small", "large"], size="small")
     """
     known = list(known)
     for argument, name in names.items():

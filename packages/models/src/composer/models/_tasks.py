@@ -24,6 +24,9 @@ def check_module(module: Any) -> None:
 
     Raises:
         TypeError: If it is no ``torch.nn.Module``.
+
+    Example:
+        >>> check_module(torch.nn.Identity())
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
@@ -38,6 +41,10 @@ def agree_on_num_classes(module: torch.nn.Module, given: int | None) -> int | No
 
     Returns:
         The module's own, with a warning if another was given; else the given one.
+
+    Example:
+        >>> agree_on_num_classes(torch.nn.Identity(), 5)
+        5
     """
     own = getattr(module, "num_classes", None)
     if own is None:
@@ -58,6 +65,9 @@ def require_num_classes(num_classes: int | None) -> None:
 
     Raises:
         ValueError: If it is not.
+
+    Example:
+        >>> require_num_classes(3)
     """
     if num_classes is None:
         raise ValueError(
@@ -74,6 +84,11 @@ def by_name(metrics: Any) -> dict[str, Any]:
 
     Returns:
         Name to metric.
+
+    Example:
+        >>> from composer.metrics import CrossEntropy
+        >>> list(by_name(CrossEntropy()))
+        ['CrossEntropy']
     """
     items = getattr(metrics, "items", None)
     return {type(metrics).__name__: metrics} if items is None else dict(items())
@@ -87,6 +102,10 @@ def check_metrics(**arguments: Any) -> None:
 
     Raises:
         TypeError: If one has no ``update``, ``compute`` or ``reset``.
+
+    Example:
+        >>> from composer.metrics import CrossEntropy
+        >>> check_metrics(train_metrics=CrossEntropy())
     """
     for argument, given in arguments.items():
         for name, metric in by_name(given).items():

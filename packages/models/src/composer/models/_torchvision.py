@@ -20,6 +20,10 @@ def import_torchvision() -> Any:
 
     Raises:
         MissingConditionalImportError: If torchvision is not installed.
+
+    Example:
+        >>> import_torchvision().__name__
+        'torchvision.models'
     """
     try:
         import torchvision.models as models
@@ -50,6 +54,10 @@ def build_network(
 
     Raises:
         ValueError: If there is no such name in the family.
+
+    Example:
+        >>> build_network("resnet18", "resnet", num_classes=3, weights=None).num_classes
+        3
     """
     models = import_torchvision()
     known = [name for name in models.list_models(models) if name.startswith(family)]

@@ -8,10 +8,10 @@ from typing import Any
 from composer.models.huggingface._doors import import_transformers
 from composer.utils.suggestions import did_you_mean
 
-__all__ = ["network", "tokenizer_of"]
+__all__ = ["build_network", "tokenizer_of"]
 
 
-def network(
+def build_network(
     kind: str,
     config_class: str,
     default_name: str,

@@ -59,10 +59,10 @@ def create_bert_mlm(
         >>> list(model.get_metrics(is_train=False))
         ['LanguageCrossEntropy', 'MaskedAccuracy']
     """
-    from composer.models._transformers import network, tokenizer_of
+    from composer.models._transformers import build_network, tokenizer_of
     from composer.models.huggingface import HuggingFaceModel
 
-    model = network(
+    model = build_network(
         "AutoModelForMaskedLM",
         "BertConfig",
         "bert-base-uncased",
@@ -119,7 +119,7 @@ def create_bert_classification(
         >>> list(model.get_metrics(is_train=False))
         ['MulticlassAccuracy']
     """
-    from composer.models._transformers import network, tokenizer_of
+    from composer.models._transformers import build_network, tokenizer_of
     from composer.models.huggingface import HuggingFaceModel
 
     check_counts(num_labels=num_labels)
@@ -128,7 +128,7 @@ def create_bert_classification(
             f"num_labels={num_labels} differs from the {model_config['num_labels']!r} in "  # type: ignore[index]
             f"model_config; give the one argument"
         )
-    model = network(
+    model = build_network(
         "AutoModelForSequenceClassification",
         "BertConfig",
         "bert-base-uncased",

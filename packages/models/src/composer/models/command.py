@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.core import plugins
@@ -119,16 +119,16 @@ class _Facts:
     """
 
     name: str
-    summary: str
-    family: str | None
-    source: str | None
-    extras: tuple[str, ...]
-    arguments: dict[str, str | None]
-    example: dict[str, Any]
-    parameters: int | None
-    flops: int | None
-    note: str
-    broken: bool
+    summary: str = ""
+    family: str | None = None
+    source: str | None = None
+    extras: tuple[str, ...] = ()
+    arguments: dict[str, str | None] = field(default_factory=dict)
+    example: dict[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    flops: int | None = None
+    note: str = ""
+    broken: bool = False
 
 
 def _facts(name: str, *, build: bool) -> _Facts:
@@ -139,7 +139,7 @@ def _facts(name: str, *, build: bool) -> _Facts:
         card = card_of(name)
     except plugins.PluginLoadError as error:
         # One that cannot be imported does not hide the others.
-        return _broken(name, str(error).splitlines()[0])
+        return _Facts(name=name, note=str(error).splitlines()[0], broken=True)
     parameters: int | None = None
     flops: int | None = None
     note, broken = "", False
@@ -164,22 +164,6 @@ def _facts(name: str, *, build: bool) -> _Facts:
         flops=flops,
         note=note,
         broken=broken,
-    )
-
-
-def _broken(name: str, note: str) -> _Facts:
-    return _Facts(
-        name=name,
-        summary="",
-        family=None,
-        source=None,
-        extras=(),
-        arguments={},
-        example={},
-        parameters=None,
-        flops=None,
-        note=note,
-        broken=True,
     )
 
 

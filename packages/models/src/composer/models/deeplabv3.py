@@ -179,6 +179,8 @@ def composer_deeplabv3(
 
 
 class _Mixture:
+    """Cross entropy and Dice loss, each by its weight, without the pixels that do not count."""
+
     def __init__(self, cross_entropy: float, dice: float, ignore_index: int) -> None:
         self.weights = cross_entropy, dice
         self.ignore_index = ignore_index

@@ -54,10 +54,10 @@ def create_gpt2(
         >>> list(model.get_metrics(is_train=False))
         ['LanguageCrossEntropy', 'LanguagePerplexity']
     """
-    from composer.models._transformers import network, tokenizer_of
+    from composer.models._transformers import build_network, tokenizer_of
     from composer.models.huggingface import HuggingFaceModel
 
-    model = network(
+    model = build_network(
         "AutoModelForCausalLM",
         "GPT2Config",
         "gpt2",

@@ -128,7 +128,8 @@ def checkpoint_contents(
         METADATA: _metadata(state),
     }
     if not weights_only:
-        contents[RNG] = get_rng_state()
+        pending = state.random_resumption
+        contents[RNG] = get_rng_state() if pending is None else pending
     remove_keys(contents, ignore_keys, "save_ignore_keys")
     check_whole(contents, "save_ignore_keys")
     return contents
@@ -162,6 +163,8 @@ def collected(
     with ExitStack() as stack:
         for algorithm in state.algorithms:
             stack.enter_context(algorithm.saving(state))
+        if state.algorithms and not weights_only:
+            share_buffers(state.model)  # which may be others in here, such as averaged ones
         yield checkpoint_contents(state, weights_only=weights_only, ignore_keys=ignore_keys)
 
 

@@ -128,6 +128,8 @@ class TrainData(Serializable):
         Returns:
             Plain types, if the loader's are.
         """
+        if self._pending is not None:
+            return dict(self._pending)  # loaded, and still to be come back to
         facts, timestamp = self._facts, self._state.timestamp
         epoch, done = int(timestamp.epoch), int(timestamp.batch_in_epoch)
         if not done:

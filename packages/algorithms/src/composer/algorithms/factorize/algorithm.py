@@ -102,7 +102,9 @@ class Factorize(Algorithm):
         facts = {
             "factorize/num_factorized_conv_layers": len(convs),
             "factorize/num_factorized_linear_layers": len(linears),
-            "factorize/largest_error": max((m.error for m in (*convs, *linears)), default=0.0),
+            "factorize/largest_error": max(
+                [0.0, *(m.error for m in convs), *(m.error for m in linears)]
+            ),
         }
         log.info("Factorize: %s", facts)
         logger.log_hyperparameters(facts)

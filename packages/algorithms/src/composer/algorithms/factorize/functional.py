@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -127,11 +127,11 @@ def apply_factorization(
             return None
         return FactorizedLinear.maybe_from(module, latent_features)
 
-    policies = {}
+    policies: dict[type[nn.Module], Callable[..., nn.Module | None]] = {}
     if factorize_convs:
         policies[nn.Conv2d] = conv
     if factorize_linears:
-        policies[nn.Linear] = linear  # type: ignore[index]
+        policies[nn.Linear] = linear
     replace_module_classes(model, policies, optimizers=optimizers)
     if not count_module_instances(model, (FactorizedConv2d, FactorizedLinear)):
         warnings.warn(

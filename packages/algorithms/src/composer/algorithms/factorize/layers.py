@@ -48,7 +48,7 @@ class FactorizedConv2d(nn.Module):
         _fill(self.first.weight, right, module.weight)
         _fill(self.second.weight, left, module.weight)
         # The same object, so that optimizers go on with it.
-        self.second.register_parameter("bias", module.bias)
+        self.second.bias = module.bias
 
     @classmethod
     def maybe_from(cls, module: nn.Conv2d, latent: float) -> FactorizedConv2d | None:
@@ -133,12 +133,12 @@ class FactorizedLinear(nn.Module):
         super().__init__()
         options = {"device": module.weight.device, "dtype": module.weight.dtype}
         self.rank = rank
-        self.first = nn.Linear(module.in_features, rank, bias=False, **options)  # type: ignore[arg-type]
-        self.second = nn.Linear(rank, module.out_features, bias=False, **options)  # type: ignore[arg-type]
+        self.first = nn.Linear(module.in_features, rank, bias=False, **options)
+        self.second = nn.Linear(rank, module.out_features, bias=False, **options)
         left, right, self.error = best_factors(module.weight, rank)
         _fill(self.first.weight, right, module.weight)
         _fill(self.second.weight, left, module.weight)
-        self.second.register_parameter("bias", module.bias)
+        self.second.bias = module.bias
 
     @classmethod
     def maybe_from(cls, module: nn.Linear, latent: float) -> FactorizedLinear | None:
@@ -198,7 +198,7 @@ class FactorizedLinear(nn.Module):
             part.weight = nn.Parameter(factor, part.weight.requires_grad)
 
 
-def _fill(parameter: nn.Parameter, values: torch.Tensor, original: torch.Tensor) -> None:
+def _fill(parameter: torch.Tensor, values: torch.Tensor, original: torch.Tensor) -> None:
     with torch.no_grad():
         parameter.copy_(values.reshape(parameter.shape))
     parameter.requires_grad_(original.requires_grad)

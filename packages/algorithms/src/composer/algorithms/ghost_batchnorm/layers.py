@@ -44,7 +44,7 @@ class _GhostBatchNorm(nn.modules.batchnorm._BatchNorm):
                     [-1.],
                     [ 1.]])
         """
-        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        self._check_input_dim(input)
         if not (self.training or (self.running_mean is None and self.running_var is None)):
             return super().forward(input)
         size, samples = self.ghost_batch_size, input.shape[0]
@@ -63,7 +63,8 @@ class _GhostBatchNorm(nn.modules.batchnorm._BatchNorm):
         if equal < parts:
             pieces.append(self._normalise(input[equal * size :], 1))
         outputs = torch.cat([piece[0] for piece in pieces]) if len(pieces) > 1 else pieces[0][0]
-        mean, var = (sum(piece[i] for piece in pieces) for i in (1, 2))
+        mean = torch.stack([piece[1] for piece in pieces]).sum(0)
+        var = torch.stack([piece[2] for piece in pieces]).sum(0)
         if self.track_running_stats and self.running_mean is not None:
             assert self.running_var is not None
             with torch.no_grad():

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from composer.algorithms.no_op_model.algorithm import NoOpModel
-from composer.algorithms.no_op_model.functional import NoOpModelClass
+from composer.algorithms.no_op_model.layers import NoOpModelClass
 
 __all__ = ["NoOpModel", "NoOpModelClass"]

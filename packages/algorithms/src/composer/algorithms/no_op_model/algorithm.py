@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms.no_op_model.functional import NoOpModelClass
+from composer.algorithms.no_op_model.layers import NoOpModelClass
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 

@@ -1,67 +1,24 @@
-"""A model that costs nothing, to see what everything around it costs."""
+"""What a model that costs nothing computes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from composer.core.model import ComposerModel
-
-__all__ = ["NoOpModelClass"]
+__all__ = ["no_op_outputs"]
 
 
-class NoOpModelClass(ComposerModel):
-    """One parameter times the targets.
+def no_op_outputs(targets: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Multiply targets by a number, so that there is something to differentiate.
 
     Args:
-        original_model: The model in whose place it stands; its metrics are not kept, since there is
-            nothing to measure.
+        targets: Of any shape and dtype.
+        weight: A single number.
+
+    Returns:
+        The products, in the dtype of ``weight``.
 
     Example:
-        >>> model = NoOpModelClass(torch.nn.Linear(2, 2))
-        >>> batch = (torch.zeros(3, 2), torch.tensor([0, 1, 1]))
-        >>> model.loss(model(batch), batch).shape
-        torch.Size([])
+        >>> no_op_outputs(torch.tensor([1, 2]), torch.tensor(0.5))
+        tensor([0.5000, 1.0000])
     """
-
-    def __init__(self, original_model: torch.nn.Module) -> None:
-        super().__init__()
-        first = next(original_model.parameters(), None)
-        device = torch.device("cpu") if first is None else first.device
-        self.weights = torch.nn.Parameter(torch.ones((), device=device))
-
-    def forward(self, batch: Any) -> torch.Tensor:
-        """Multiply the targets by the parameter.
-
-        Args:
-            batch: Inputs and targets.
-
-        Returns:
-            The product.
-
-        Example:
-            >>> NoOpModelClass(torch.nn.Identity())((None, torch.tensor([2]))).tolist()
-            [2.0]
-        """
-        targets = batch[1]
-        return self.weights * targets.to(self.weights.dtype)
-
-    def loss(self, outputs: torch.Tensor, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Average the squared difference from the targets.
-
-        Args:
-            outputs: What :meth:`forward` returned.
-            batch: Inputs and targets.
-            *args: Not used.
-            **kwargs: Not used.
-
-        Returns:
-            The mean.
-
-        Example:
-            >>> model = NoOpModelClass(torch.nn.Identity())
-            >>> model.loss(torch.tensor([3.0]), (None, torch.tensor([1])))
-            tensor(4.)
-        """
-        return torch.nn.functional.mse_loss(outputs, batch[1].to(outputs.dtype))
+    return weight * targets.to(weight.dtype)

@@ -98,4 +98,5 @@ def apply_weight_standardization(module: nn.Module, n_last_layers_ignore: int = 
 def _is_standardized(module: nn.Module) -> bool:
     if not parametrize.is_parametrized(module, "weight"):
         return False
-    return any(isinstance(one, WeightStandardizer) for one in module.parametrizations.weight)
+    chain = module.get_submodule("parametrizations.weight")
+    return any(isinstance(one, WeightStandardizer) for one in chain.children())

@@ -58,6 +58,10 @@ class WriterOptions:
         outputs: Names of the outputs; the exporter's own by default.
         dynamic: Per input, the dimensions that may have another length.
         opset: Version of the ONNX operators; the exporter's own by default.
+
+    Example:
+        >>> WriterOptions(inputs=["images"], dynamic=[[0]]).outputs is None
+        True
     """
 
     inputs: Sequence[str] | None = None

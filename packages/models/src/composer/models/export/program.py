@@ -29,6 +29,10 @@ def tensors_in(data: Any) -> list[torch.Tensor]:
 
     Returns:
         The tensors.
+
+    Example:
+        >>> tensors_in({"a": [torch.ones(1)], "b": "word"})
+        [tensor([1.])]
     """
     return [leaf for leaf in pytree.tree_leaves(data) if isinstance(leaf, torch.Tensor)]
 
@@ -41,6 +45,11 @@ class Program:
         module: The module, a copy on the host in evaluation mode.
         args: Its positional arguments.
         kwargs: Its named arguments.
+
+    Example:
+        >>> program = Program(torch.nn.Linear(2, 1), (torch.zeros(3, 2),), {})
+        >>> program.batch_size, program.run()[0].shape
+        (3, torch.Size([3, 1]))
     """
 
     module: torch.nn.Module
@@ -100,6 +109,10 @@ def as_program(
 
     Raises:
         ValueError: If the model is wrapped for several ranks, or the sample holds no tensor.
+
+    Example:
+        >>> as_program(torch.nn.Linear(2, 1), (torch.zeros(3, 2), {})).kwargs
+        {}
     """
     if is_model_ddp(model) or is_model_fsdp(model) or is_model_fsdp2(model):
         raise ValueError(
