@@ -14,6 +14,7 @@ from composer.algorithms.label_smoothing import LabelSmoothing
 from composer.algorithms.mixup import MixUp
 from composer.algorithms.no_op_model import NoOpModel
 from composer.algorithms.progressive_resizing import ProgressiveResizing
+from composer.algorithms.sam import SAM
 from composer.algorithms.selective_backprop import SelectiveBackprop
 from composer.algorithms.squeeze_excite import SqueezeExcite, SqueezeExcite2d, SqueezeExciteConv2d
 from composer.algorithms.weight_standardization import WeightStandardization
@@ -21,6 +22,7 @@ from composer.utils.suggestions import names_that_come_later
 
 __all__ = [
     "EMA",
+    "SAM",
     "BlurPool",
     "ChannelsLast",
     "CutMix",
@@ -54,7 +56,6 @@ __getattr__ = names_that_come_later(
         "LowPrecisionLayerNorm",
         "RandAugment",
         "RandAugmentTransform",
-        "SAM",
         "SWA",
         "SeqLengthWarmup",
         "StochasticDepth",

@@ -158,6 +158,11 @@ def _short_name(thing: Any) -> str:
     return type(thing).__qualname__
 
 
+def _optimizer_name(optimizer: Any) -> str:
+    """The class of an optimizer; a wrapper whose state is that of what it wraps has its name."""
+    return _short_name(getattr(optimizer, "base_optimizer", optimizer))
+
+
 def _parameter_names(model: torch.nn.Module) -> dict[int, str]:
     plain = unwrapped_names(model)
     return {id(p): plain(name) for name, p in model.named_parameters()}
@@ -210,7 +215,7 @@ def optimizer_state_by_name(
 
 def _save_optimizers(state: State) -> Any:
     return [
-        {"type": _short_name(o), "state": optimizer_state_by_name(state.model, o)}
+        {"type": _optimizer_name(o), "state": optimizer_state_by_name(state.model, o)}
         for o in state.optimizers
     ]
 
@@ -222,10 +227,10 @@ def _load_optimizers(state: State, saved: Any, how: _Restoring) -> None:
             f"to start with a fresh one pass load_ignore_keys=['state/optimizers']"
         )
     for optimizer, stored in zip(state.optimizers, saved, strict=True):
-        if stored["type"] != _short_name(optimizer):
+        if stored["type"] != _optimizer_name(optimizer):
             raise ValueError(
                 f"the checkpoint's optimizer is {stored['type']}, this run's is "
-                f"{_short_name(optimizer)}; use the same, or pass "
+                f"{_optimizer_name(optimizer)}; use the same, or pass "
                 f"load_ignore_keys=['state/optimizers'] to start it fresh"
             )
         _load_optimizer(state.model, optimizer, stored["state"])

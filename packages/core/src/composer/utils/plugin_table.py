@@ -65,6 +65,7 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "mixup",
                 "no_op_model",
                 "progressive_resizing",
+                "sam",
                 "selective_backprop",
                 "squeeze_excite",
                 "weight_standardization",
