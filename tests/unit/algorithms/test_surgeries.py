@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from torch import nn
 from composer.algorithms import (
     Factorize,
     GhostBatchNorm,
+    LowPrecisionGroupNorm,
+    LowPrecisionLayerNorm,
     NoOpModel,
     SqueezeExcite,
     SqueezeExcite2d,
@@ -28,6 +31,8 @@ from composer.core.event import Event
 from composer.functional import (
     apply_factorization,
     apply_ghost_batchnorm,
+    apply_low_precision_groupnorm,
+    apply_low_precision_layernorm,
     apply_squeeze_excite,
     apply_weight_standardization,
 )
@@ -55,6 +60,20 @@ SURGERIES: dict[str, Surgery] = {
         m, latent_channels=4, min_channels=8, optimizers=optimizers
     ),
     "weight_standardization": standardize,
+}
+
+
+LOW: dict[str, tuple[Surgery, nn.Module, torch.Tensor]] = {
+    "low_precision_layernorm": (
+        apply_low_precision_layernorm,
+        nn.LayerNorm([4, 6]),
+        torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(3)),
+    ),
+    "low_precision_groupnorm": (
+        apply_low_precision_groupnorm,
+        nn.GroupNorm(2, 4),
+        torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(3)),
+    ),
 }
 
 
@@ -376,3 +395,48 @@ def test_the_model_that_costs_nothing(make_run: Any) -> None:
 def test_bad_arguments_are_named(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+# ---- low precision ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOW)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_norms_stay_narrow_under_autocast_only(name: str, dtype: torch.dtype) -> None:
+    surgery, plain, x = LOW[name]
+    model = nn.Sequential(copy.deepcopy(plain))
+    before = model[0]
+    nn.init.normal_(before.weight)
+    surgery(model)
+    assert model[0] is not before
+    assert model[0].weight is before.weight
+    torch.testing.assert_close(model(x), before(x), rtol=0, atol=0)
+    with torch.autocast("cpu", dtype):
+        narrow, wide = model(x), before(x)
+    assert narrow.dtype == dtype
+    assert wide.dtype == torch.float32
+    # Statistics of the rounded input, rounded at the end: a few units of the narrow type.
+    exact = before(x.to(dtype).double().float())
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(narrow.float(), exact, rtol=tolerance, atol=tolerance)
+    narrow.float().square().sum().backward()
+    assert before.weight.grad is not None
+    assert before.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", LOW)
+def test_low_precision_does_nothing_without_it_and_says_so(name: str, make_run: Any) -> None:
+    surgery, plain, _ = LOW[name]
+    model = nn.Sequential(copy.deepcopy(plain))
+    with pytest.warns(NoEffectWarning, match=r"precision='fp32'.*amp_fp16 and amp_bf16"):
+        surgery(model, "fp32")
+    assert type(model[0]) is type(plain)
+    cls = LowPrecisionLayerNorm if "layer" in name else LowPrecisionGroupNorm
+    run = make_run(model, [cls(Event.AFTER_LOAD)], precision="amp_bf16")
+    run.fire(Event.INIT, Event.BEFORE_LOAD)
+    assert type(model[0]) is type(plain)
+    run.fire(Event.AFTER_LOAD)
+    assert type(model[0]) is not type(plain)
+    assert run.recorder.hyperparameters == {f"{name}/num_layers": 1}
+    with pytest.raises(ValueError, match="apply_at='fit_end'"):
+        cls(Event.FIT_END)

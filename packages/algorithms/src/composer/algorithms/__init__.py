@@ -11,6 +11,8 @@ from composer.algorithms.factorize import Factorize
 from composer.algorithms.ghost_batchnorm import GhostBatchNorm
 from composer.algorithms.gradient_clipping import GradientClipping
 from composer.algorithms.label_smoothing import LabelSmoothing
+from composer.algorithms.low_precision_groupnorm import LowPrecisionGroupNorm
+from composer.algorithms.low_precision_layernorm import LowPrecisionLayerNorm
 from composer.algorithms.mixup import MixUp
 from composer.algorithms.no_op_model import NoOpModel
 from composer.algorithms.progressive_resizing import ProgressiveResizing
@@ -31,6 +33,8 @@ __all__ = [
     "GhostBatchNorm",
     "GradientClipping",
     "LabelSmoothing",
+    "LowPrecisionGroupNorm",
+    "LowPrecisionLayerNorm",
     "MixUp",
     "NoOpModel",
     "ProgressiveResizing",
@@ -52,8 +56,6 @@ __getattr__ = names_that_come_later(
         "GatedLinearUnits",
         "GyroDropout",
         "LayerFreezing",
-        "LowPrecisionGroupNorm",
-        "LowPrecisionLayerNorm",
         "RandAugment",
         "RandAugmentTransform",
         "SWA",

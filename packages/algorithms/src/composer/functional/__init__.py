@@ -11,6 +11,8 @@ from composer.algorithms.factorize.functional import apply_factorization
 from composer.algorithms.ghost_batchnorm.functional import apply_ghost_batchnorm
 from composer.algorithms.gradient_clipping.functional import apply_gradient_clipping
 from composer.algorithms.label_smoothing.functional import smooth_labels
+from composer.algorithms.low_precision_groupnorm.functional import apply_low_precision_groupnorm
+from composer.algorithms.low_precision_layernorm.functional import apply_low_precision_layernorm
 from composer.algorithms.mixup.functional import mixup_batch
 from composer.algorithms.progressive_resizing.functional import resize_batch
 from composer.algorithms.selective_backprop.functional import (
@@ -27,6 +29,8 @@ __all__ = [
     "apply_factorization",
     "apply_ghost_batchnorm",
     "apply_gradient_clipping",
+    "apply_low_precision_groupnorm",
+    "apply_low_precision_layernorm",
     "apply_squeeze_excite",
     "apply_weight_standardization",
     "compute_ema",
@@ -45,8 +49,6 @@ __getattr__ = names_that_come_later(
         "apply_alibi",
         "apply_gated_linear_units",
         "apply_gyro_dropout",
-        "apply_low_precision_groupnorm",
-        "apply_low_precision_layernorm",
         "apply_stochastic_depth",
         "augmix_image",
         "colout_batch",

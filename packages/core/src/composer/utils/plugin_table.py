@@ -62,6 +62,8 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "ghost_batchnorm",
                 "gradient_clipping",
                 "label_smoothing",
+                "low_precision_groupnorm",
+                "low_precision_layernorm",
                 "mixup",
                 "no_op_model",
                 "progressive_resizing",

@@ -6,11 +6,11 @@ dimension, so that one call normalises all of them; what is left over joins the 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from composer.algorithms._surgery import recast
 
 __all__ = ["GHOSTS", "GhostBatchNorm1d", "GhostBatchNorm2d", "GhostBatchNorm3d", "make_ghost"]
 
@@ -175,10 +175,4 @@ def make_ghost(module: nn.Module, ghost_batch_size: int) -> nn.Module | None:
     ghost_class = GHOSTS.get(type(module))
     if ghost_class is None:
         return None
-    ghost: Any = ghost_class.__new__(ghost_class)
-    # Everything that the plain layer has: parameters, buffers, hooks, mode.
-    ghost.__dict__.update(module.__dict__)
-    for name in ("_parameters", "_buffers", "_modules"):
-        ghost.__dict__[name] = dict(module.__dict__[name])
-    ghost.ghost_batch_size = ghost_batch_size
-    return ghost
+    return recast(module, ghost_class, ghost_batch_size=ghost_batch_size)

@@ -1,0 +1,46 @@
+"""Low-precision layer normalisation as surgery on models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from composer.algorithms._surgery import narrow_norms
+
+__all__ = ["apply_low_precision_layernorm"]
+
+
+def apply_low_precision_layernorm(
+    model: nn.Module,
+    precision: Any | None = None,
+    optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+) -> None:
+    """Let every layer normalisation compute in the type of autocast, in place.
+
+    Weights are kept, as the same objects and under the same names.
+
+    Args:
+        model: The model.
+        precision: The precision that the model is trained in, ``"amp_fp16"`` or ``"amp_bf16"``;
+            with another there is nothing to do, and nothing is done. Unknown by default.
+        optimizers: Optimizers to bring up to date.
+
+    Example:
+        >>> model = nn.Sequential(nn.LayerNorm(4))
+        >>> apply_low_precision_layernorm(model)
+        >>> type(model[0]).__name__
+        'LPLayerNorm'
+    """
+    from composer.algorithms.low_precision_layernorm.layers import LPLayerNorm
+
+    narrow_norms(
+        model,
+        nn.LayerNorm,
+        LPLayerNorm,
+        owner="LowPrecisionLayerNorm",
+        precision=precision,
+        optimizers=optimizers,
+    )
