@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from composer.callbacks import CheckpointSaver
 from composer.core.callback import Callback
 from composer.core.evaluator import Evaluator
 from composer.core.logger import Logger
@@ -119,6 +120,61 @@ def test_statistics_are_rank_zeros_where_they_count(
     assert one["end"] == other["end"]  # by the save
     saved = torch.load(tmp_path / "ba3.pt", weights_only=True)["state"]["model"]
     assert saved["norm.running_mean"].tolist() == one["batch 3"][0]
+
+
+def averages_seen(folder: str) -> dict[str, Any]:
+    from composer.algorithms import EMA
+
+    seen: dict[str, Any] = {}
+
+    class Watch(Callback):
+        def eval_start(self, state: State, logger: Logger) -> None:
+            seen["evaluated"] = flat(state.model.state_dict())
+
+        def eval_after_all(self, state: State, logger: Logger) -> None:
+            seen["after"] = state.model.norm.running_mean.tolist()  # type: ignore[union-attr, operator]
+
+        def batch_checkpoint(self, state: State, logger: Logger) -> None:
+            if int(state.timestamp.batch) == 3:
+                average = state.algorithms[0].state_dict()["averaged_weights"]
+                seen["saved"] = flat(average["named_buffers_dict"])
+
+        def batch_end(self, state: State, logger: Logger) -> None:
+            seen.setdefault("before", []).append(state.model.norm.running_mean.tolist())  # type: ignore[union-attr, operator]
+
+    data = IdDataset(4)
+    fit(
+        Normed(),
+        algorithms=EMA(smoothing=0.5),
+        callbacks=[CheckpointSaver(folder, save_interval="3ba"), Watch()],
+        eval_dataloader=DataLoader(data, batch_size=2, sampler=dist.get_sampler(data)),
+        eval_interval="2ba",
+        max_duration="3ba",
+        ddp_sync_strategy="forced_sync",
+    )
+    return seen
+
+
+def flat(tensors: Any) -> dict[str, Any]:
+    return {name: tensor.tolist() for name, tensor in tensors.items()}
+
+
+def test_averaged_statistics_are_rank_zeros_too(ranks: Any, tmp_path: Path) -> None:
+    one, other = ranks.run(averages_seen, str(tmp_path))
+    assert one["before"][1] != other["before"][1]  # each rank's own batches moved its own
+    assert one["evaluated"] == other["evaluated"]
+    assert one["saved"] == other["saved"]
+    # By the definitions of batch norm and of the average, over rank zero's batches.
+    generator = torch.Generator().manual_seed(10)
+    mean, averages = torch.zeros(4), []
+    for _ in range(3):
+        mean = 0.5 * mean + 0.5 * torch.randn(4, 4, generator=generator).mean(0)
+        torch.randint(0, 3, (4,), generator=generator)
+        averages.append(0.5 * averages[-1] + 0.5 * mean if averages else mean)
+    # The last evaluation is that of the end of the training.
+    evaluated = torch.tensor(one["evaluated"]["norm.running_mean"])
+    torch.testing.assert_close(evaluated, averages[2])
+    torch.testing.assert_close(torch.tensor(one["saved"]["norm.running_mean"]), averages[2])
 
 
 class Centred(TinyModel):
@@ -356,6 +412,35 @@ def test_a_rank_that_failed_does_not_wait_at_the_end(ranks: Any, where: str) -> 
     assert ranks.run(failed_on_one, where, timeout=30) == ["closed"] * 2
 
 
+def told_of_a_peer_that_left(where: str) -> str:
+    class Leave(Callback):
+        def batch_start(self, state: State, logger: Logger) -> None:
+            if dist.get_global_rank() == 1 and where == "an exchange":
+                raise ZeroDivisionError
+
+        def before_backward(self, state: State, logger: Logger) -> None:
+            if dist.get_global_rank() == 1 and where == "the backward pass":
+                raise ZeroDivisionError
+
+    model = TinyModel()
+    try:
+        fit(model, callbacks=Leave())
+    except ZeroDivisionError:
+        return "left"  # and ends
+    except RuntimeError as error:
+        cause = [str(error.__cause__)] if error.__cause__ else []
+        return "\n".join([str(error), *getattr(error, "__notes__", []), *cause])
+    return "nothing"
+
+
+@pytest.mark.parametrize("where", ["an exchange", "the backward pass"])
+def test_a_rank_is_told_that_another_left(ranks: Any, where: str) -> None:
+    one, other = ranks.run(told_of_a_peer_that_left, where, timeout=40)
+    assert other == "left"
+    assert "rank 0 does not hear from another rank, which ended" in one
+    assert "gloo" in one  # the original is kept
+
+
 # ---- tokens -----------------------------------------------------------------------------------
 
 
@@ -428,3 +513,37 @@ def gathers_in_turns() -> int:
 
 def test_names_are_gathered_once_for_each_turn(ranks: Any) -> None:
     assert ranks.run(gathers_in_turns) == [2, 2]
+
+
+# ---- metrics that keep lists ------------------------------------------------------------------
+
+
+def detections_of(counts: list[int]) -> dict[str, float]:
+    """Average precision over images of which each rank has its own number."""
+    from composer.metrics import MAP
+
+    rank = dist.get_global_rank()
+    metric = MAP()
+    for i in range(sum(counts[:rank]), sum(counts[: rank + 1])):
+        found, truth = detection(i)
+        metric.update([found], [truth])
+    return {name: float(value) for name, value in metric.compute().items()}
+
+
+def detection(i: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    box, label = torch.tensor([[0.0, 0.0, 20.0, 20.0]]), torch.tensor([i % 3])
+    found = {"boxes": box + (i % 4) * 2, "labels": label, "scores": torch.tensor([0.5 + i / 40])}
+    return found, {"boxes": box, "labels": label}
+
+
+@pytest.mark.parametrize("counts", [[5, 7], [4, 0]])
+def test_ranks_may_have_seen_different_numbers_of_images(ranks: Any, counts: list[int]) -> None:
+    torchmetrics = pytest.importorskip("torchmetrics.detection")
+    of_all = torchmetrics.MeanAveragePrecision()
+    for i in range(sum(counts)):
+        found, truth = detection(i)
+        of_all.update([found], [truth])
+    expected = of_all.compute()
+    for values in ranks.run(detections_of, counts):
+        assert values == {name: pytest.approx(float(expected[name])) for name in values}
+    assert 0 < float(expected["map"]) < 1

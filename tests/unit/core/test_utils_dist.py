@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -239,3 +241,35 @@ def test_three_ranks(tmp_path: Path) -> None:
         check=False,
     )
     assert out.stdout.strip() == "ok", out.stdout + out.stderr
+
+
+_LAST = """
+import time
+from composer.utils import dist
+dist.initialize_dist("cpu", 60)
+dist.barrier()
+time.sleep = lambda seconds: print("the others had", seconds)
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_leaves_threads_a_moment_before_the_interpreter_goes(tmp_path: Path) -> None:
+    """One of gloo's that still holds a tensor then would abort a process that succeeded."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    size = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _LAST],
+            env={**os.environ, **size, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=60)[0].strip() for process in ranks]
+    assert said == ["the others had 0.2"] * 2
+    assert [process.returncode for process in ranks] == [0, 0]

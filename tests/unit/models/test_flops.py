@@ -133,3 +133,25 @@ def test_parameters_used_twice_count_once() -> None:
     assert num_parameters(model) == 6 + 2 + 2 + 4
     first.bias.requires_grad_(False)
     assert num_parameters(model, trainable_only=True) == 6 + 2 + 4
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("composer_vit", {"size": "tiny", "num_classes": 10, "image_size": 32, "num_layers": 2}),
+        ("composer_diffusion", {}),
+    ],
+)
+def test_the_count_is_that_of_the_meta_device(name: str, arguments: dict[str, Any]) -> None:
+    """Neither a fused kernel of evaluation nor pictures without pixels change the number."""
+    from composer.core import plugins
+    from composer.models.cards import CARDS
+
+    given = arguments or {**CARDS[name].arguments, **CARDS[name].tiny}
+    model = plugins.resolve("composer.models", name, **given)
+    batch = example_batch(model)
+    here = count_flops(model, batch)
+    with torch.device("meta"):
+        elsewhere = plugins.resolve("composer.models", name, **given)
+    there = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), batch)
+    assert here == count_flops(elsewhere, there) > 0

@@ -17,6 +17,7 @@ from composer.loss import (
     loss_registry,
     soft_cross_entropy,
 )
+from composer.metrics import CrossEntropy
 
 INTEGER_DTYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
@@ -199,3 +200,15 @@ def test_names_of_0_32() -> None:
 
     assert loss.soft_cross_entropy is soft_cross_entropy
     assert utils.ensure_targets_one_hot is ensure_targets_one_hot
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_targets_in_half_precision_do_not_overflow(dtype: torch.dtype) -> None:
+    """More pixels than the largest number of half precision; every class is as likely."""
+    logits, targets = torch.zeros(1, 4, 300, 300), torch.full((1, 4, 300, 300), 0.25)
+    for given in (logits, logits.to(dtype)):
+        loss = soft_cross_entropy(given, targets.to(dtype))
+        assert float(loss) == pytest.approx(math.log(4), rel=1e-3)
+    metric = CrossEntropy()
+    metric.update(logits.to(dtype), targets.to(dtype))
+    assert float(metric.compute()) == pytest.approx(math.log(4), rel=1e-3)

@@ -18,6 +18,7 @@ from composer.core.model import ComposerModel
 from composer.core.state import State
 from composer.loggers import InMemoryLogger
 from composer.metrics import MulticlassAccuracy
+from composer.models import ComposerClassifier, ComposerSegmenter
 from composer.trainer import Trainer
 from composer.utils import dist
 from composer_testing.tiny import IdDataset, TinyModel, loader, train
@@ -474,3 +475,61 @@ def test_another_precision_in_a_second_fit_starts_a_scale_and_the_same_keeps_it(
     assert t.state.scaler is not None
     assert t.state.scaler.get_scale() == 65536.0
     t.close()
+
+
+# ---- targets that do not count -------------------------------------------------------------------
+
+
+def ignored_targets(kind: str) -> tuple[ComposerModel, list[Any]]:
+    """A task model, and a batch of which some targets (and one whole part) do not count."""
+    generator = torch.Generator().manual_seed(5)
+    torch.manual_seed(5)
+    if kind.startswith("segmenter"):
+        model: ComposerModel = ComposerSegmenter(nn.Conv2d(2, 3, 1), num_classes=3).double()
+        inputs = torch.randn(6, 2, 4, 3, generator=generator, dtype=torch.float64)
+        targets = torch.randint(3, (6, 4, 3), generator=generator)
+        targets[torch.rand(6, 4, 3, generator=generator) < 0.4] = -1
+        targets[2:4] = -1
+    else:
+        model = ComposerClassifier(nn.Linear(2, 3), num_classes=3).double()
+        inputs = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+        targets = torch.tensor([0, -100, -100, -100, 2, 1])
+    if kind.endswith("soft"):
+        keep = (targets >= 0).unsqueeze(1)
+        one_hot = nn.functional.one_hot(targets.clamp(min=0), 3).movedim(-1, 1).double()
+        targets = one_hot * keep
+    return model, [(inputs, targets)]
+
+
+@pytest.mark.filterwarnings("ignore:the probabilities of")
+@pytest.mark.parametrize("kind", ["classifier", "classifier soft", "segmenter", "segmenter soft"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_targets_that_do_not_count_have_no_say_in_the_split(kind: str, size: int) -> None:
+    model, data = ignored_targets(kind)
+    plain = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
+    inputs, targets = data[0]
+    loss = plain.loss(plain(data[0]), data[0])
+    assert isinstance(loss, torch.Tensor)
+    # The mean by a loop over what counts.
+    flat = targets.movedim(1, -1).reshape(-1, 3) if "soft" in kind else targets.reshape(-1)
+    with torch.no_grad():
+        outputs = plain((inputs, targets))
+        logits = outputs["out"] if isinstance(outputs, dict) else outputs
+        rows = logits.movedim(1, -1).reshape(-1, 3).log_softmax(-1)
+        classes = flat.argmax(-1).masked_fill(flat.sum(-1) == 0, -1) if "soft" in kind else flat
+        costs = [-float(row[c]) for row, c in zip(rows, classes.tolist(), strict=True) if c >= 0]
+    assert loss.item() == pytest.approx(sum(costs) / len(costs))
+    loss.backward()
+    optimizer.step()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=data,
+        max_duration="1ba",
+        optimizers=torch.optim.SGD(model.parameters(), lr=1.0),
+        device_train_microbatch_size=size,
+        progress_bar=False,
+    )
+    trainer.fit()
+    trainer.close()
+    same_weights(model, plain, atol=1e-12)

@@ -280,10 +280,8 @@ def test_files_of_another_run_are_not_overwritten(tmp_path: Path) -> None:
 
 def test_a_file_named_like_the_link_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "latest-rank0.pt").write_text("mine")
-    t = trainer(save_folder=str(tmp_path))
     with pytest.raises(FileExistsError, match="save_latest_filename"):
-        t.fit()
-    t.close()
+        trainer(save_folder=str(tmp_path))
     assert (tmp_path / "latest-rank0.pt").read_text() == "mine"
 
 

@@ -177,8 +177,9 @@ def test_a_kill_after_any_operation_leaves_a_complete_checkpoint(
         newest = store.objects.get("r/ck/latest-rank0.pt.symlink")
         state.run_name = "r"
         state.timestamp = Timestamp(batch=0 if newest is None else 2)
+        every = None if same_name else 1000
         saver = CheckpointSaver(
-            FOLDER, filename, num_checkpoints_to_keep=1, keep_every=1000, overwrite=True
+            FOLDER, filename, num_checkpoints_to_keep=1, keep_every=every, overwrite=True
         )
         saver._open(state)
         store.left = left

@@ -18,6 +18,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     Sampler,
@@ -500,6 +501,51 @@ def test_another_length_is_refused_inside_an_epoch_and_fine_at_its_edge(make: An
         Training(longer, straight.places[1][1]).run(2)
     edge = Training(longer, straight.places[-1][1]).run(2)
     assert len(edge.seen) == len(straight.seen)
+
+
+@pytest.mark.parametrize(
+    ("then", "here", "said"),
+    [
+        (
+            build(),
+            build(shuffle=False),
+            r"came shuffled \(RandomSampler\).*gives them in sequence \(Seq",
+        ),
+        (build(shuffle=False), build(), r"came in sequence \(Seq.* gives them shuffled \(Random"),
+        (
+            lambda: dealt(build(), seed=1),
+            lambda: dealt(build(), seed=2),
+            r"shuffled by seed 1 and dealt to ranks \(DistributedSampler\).* by seed 2 and",
+        ),
+    ],
+)
+def test_another_order_is_refused_inside_an_epoch_and_fine_at_its_edge(
+    then: Any, here: Any, said: str
+) -> None:
+    straight = Training(then).run(1)
+    with pytest.raises(ValueError, match=said):
+        Training(here, straight.places[1][1]).run(2)
+    edge = Training(here, straight.places[-1][1]).run(2)
+    assert len(edge.seen) == len(straight.seen)
+    earlier = straight.places[1][1]
+    del earlier[1]["order"]  # an earlier release did not store it
+    Training(here, earlier).run(1)
+
+
+def dealt(make: Any, seed: int) -> Any:
+    data = make().dataset
+    sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=seed)
+    return DataLoader(data, batch_size=4, sampler=sampler)
+
+
+@pytest.mark.slow
+def test_a_loader_that_refuses_its_own_state_is_told_in_words() -> None:
+    """torchdata's comes back once, and not twice, to iterable data without a state in workers."""
+    make = torchdata(data=Stream, num_workers=2)
+    place = Training(make).run(1, stop=1).places[-1]
+    again = Training(make, place[1]).run(1, stop=1)
+    with pytest.raises(ValueError, match=r"does not take its place back \(.*resumed before in"):
+        Training(make, again.places[-1][1]).run(1, stop=1)
 
 
 # ---- errors and jumps inside a process ----------------------------------------------------------

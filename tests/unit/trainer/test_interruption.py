@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -474,6 +477,71 @@ def test_an_evaluation_that_was_made_up_for_is_not_done_again(tmp_path: Path) ->
     metric = "metrics/eval/Metric"
     evaluated = [pair for log in (one, two, three) for pair in series(log).get(metric, [])]
     assert [at for at, _ in evaluated] == [6, 12, 18]
+
+
+def streams() -> list[Any]:
+    return [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]
+
+
+class Streams(Callback):
+    def __init__(self) -> None:
+        self.seen: dict[int, Any] = {}
+
+    def batch_start(self, state: State, logger: Logger) -> None:
+        self.seen[int(state.timestamp.batch)] = streams()
+
+
+@pytest.mark.parametrize("batch", [4, 6])
+def test_cut_again_and_again_in_one_evaluation_it_continues_exactly(
+    tmp_path: Path, batch: int
+) -> None:
+    whole = Streams()
+    trainer, _ = run(tmp_path / "a", whole, eval_interval="2ba")
+    trainer.fit()
+    trainer.close()
+    seen: dict[int, Any] = {}
+    for asked in (Ask("eval_batch_end", batch), Ask("eval_batch_start", batch),
+                  Ask("eval_after_all", batch), None):  # fmt: skip
+        part = Streams()
+        random.random()  # as of a process of its own
+        again, _ = run(tmp_path / "b", part, *([asked] if asked else []), eval_interval="2ba")
+        with contextlib.suppress(TrainingInterrupted):
+            again.fit()
+        again.close()
+        seen.update(part.seen)
+    assert seen == whole.seen
+    for name, value in trainer.state.model.state_dict().items():
+        assert torch.equal(value, again.state.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["data at once", "data with fit"])
+def test_a_save_before_the_first_batch_carries_what_is_still_to_be_restored(
+    tmp_path: Path, late: bool
+) -> None:
+    def make(**settings: Any) -> Trainer:
+        torch.manual_seed(5)
+        model = TinyModel(dropout=0.4)
+        return Trainer(
+            model=model, max_duration="2ep", progress_bar=False, seed=3,
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.05), **settings,
+        )  # fmt: skip
+
+    def data() -> Any:
+        return loader(24, 4, generator=torch.Generator().manual_seed(8))
+
+    straight = make(train_dataloader=data())
+    straight.fit(duration="3ba")
+    path = straight.save_checkpoint(str(tmp_path / "3.pt"))
+    straight.fit(duration="6ba")
+    straight.close()
+    between = make(load_path=path, **({} if late else {"train_dataloader": data()}))
+    path = between.save_checkpoint(str(tmp_path / "again.pt"))
+    between.close()
+    last = make(load_path=path, train_dataloader=data())
+    last.fit(duration="6ba")
+    last.close()
+    for name, value in straight.state.model.state_dict().items():
+        assert torch.equal(value, last.state.model.state_dict()[name]), name
 
 
 def test_the_last_evaluation_is_made_up_for_once(tmp_path: Path) -> None:

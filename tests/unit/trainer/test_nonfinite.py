@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+from composer.core.algorithm import Algorithm
 from composer.core.callback import Callback
+from composer.core.event import Event
 from composer.core.logger import Logger
+from composer.core.persistence import collect
 from composer.core.state import State
 from composer.trainer import NonFiniteLossError, Trainer
 from composer_testing.tiny import TinyModel, TokenModel
@@ -154,6 +159,146 @@ def test_rewind_from_between_checkpoints(tmp_path: Path) -> None:
     clean, _ = train((), train_dataloader=data[:2] + data[4:])
     for name, value in clean.state.model.state_dict().items():
         assert torch.equal(value, trainer.state.model.state_dict()[name]), name
+
+
+class Mirrored(Algorithm):
+    """Trains on weights of which a checkpoint's model holds the negative."""
+
+    events = frozenset({Event.AFTER_LOAD})
+
+    def __init__(self) -> None:
+        self.negative = False
+
+    def _turn(self, state: State) -> None:
+        with torch.no_grad():
+            for parameter in state.model.parameters():
+                parameter.neg_()
+        self.negative = not self.negative
+
+    def apply(self, event: Event, state: State, logger: Logger) -> None:
+        if self.negative:
+            self._turn(state)
+
+    @contextmanager
+    def saving(self, state: State) -> Iterator[None]:
+        self._turn(state)
+        try:
+            yield
+        finally:
+            self._turn(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"negative": self.negative}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.negative = state["negative"]
+
+
+class Trained(Callback):
+    """What trains, at one event of one batch."""
+
+    def __init__(self, event: Event, batch: int) -> None:
+        self.event, self.batch = event, batch
+        self.found: dict[str, Any] = {}
+
+    def run_event(self, event: Event, state: State, logger: Logger) -> None:
+        if event is self.event and int(state.timestamp.batch) == self.batch:
+            self.found = flat(collect(state, ["model", "optimizers", "algorithms"]))
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {k: v for n, x in value.items() for k, v in flat(x, f"{path}/{n}").items()}
+    if isinstance(value, list):
+        return {k: v for n, x in enumerate(value) for k, v in flat(x, f"{path}/{n}").items()}
+    return {path: value.tolist() if isinstance(value, torch.Tensor) else value}
+
+
+def adam(algorithm: Algorithm | None, *callbacks: Callback, **settings: Any) -> Trainer:
+    torch.manual_seed(1)
+    model = Normed()
+    kind = settings.pop("kind", torch.optim.Adam)
+    return Trainer(
+        model=model,
+        train_dataloader=batches(settings.pop("bad", ())),
+        optimizers=kind(model.parameters(), lr=0.1),
+        algorithms=algorithm,
+        callbacks=list(callbacks),
+        progress_bar=False,
+        seed=1,
+        **{"max_duration": "1ep", **settings},
+    )
+
+
+@pytest.mark.parametrize("method", ["ema", "mirrored", "none"])
+def test_a_run_that_went_back_is_one_that_resumed(tmp_path: Path, method: str) -> None:
+    from composer.algorithms import EMA
+
+    def make() -> Algorithm | None:
+        return {"ema": EMA("3ba"), "mirrored": Mirrored(), "none": None}[method]
+
+    went_back = Trained(Event.BATCH_END, 5)
+    saving = {"save_folder": str(tmp_path), "save_interval": "3ba", "save_filename": "ba{batch}.pt"}
+    trainer = adam(make(), went_back, bad=(4,), on_nonfinite_loss="rewind", **saving)
+    trainer.fit()
+    trainer.close()
+    resumed = Trained(Event.FIT_START, 3)
+    trainer = adam(make(), resumed, load_path=str(tmp_path / "ba3.pt"))
+    trainer.fit()
+    trainer.close()
+    assert len(resumed.found) > 10
+    assert went_back.found == resumed.found
+
+
+@pytest.mark.parametrize(
+    "leaving_out",
+    [
+        {"load_weights_only": True},
+        {"load_weights_only": True, "kind": torch.optim.Adagrad},
+        {"load_ignore_keys": ["state/optimizers"]},
+        {"load_ignore_keys": ["state/optimizers"], "kind": torch.optim.Adagrad},
+        {"load_ignore_keys": ["state/model/linear.bias"], "load_strict_model_weights": False},
+        {"load_ignore_keys": ["state/algorithms"]},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the checkpoint", "ignore:loading weights")
+def test_what_was_left_out_at_loading_stays_left_out(
+    tmp_path: Path, leaving_out: dict[str, Any]
+) -> None:
+    from composer.algorithms import EMA
+
+    first = adam(EMA("3ba"), max_duration="3ba")
+    first.fit()
+    path = first.save_checkpoint(str(tmp_path / "first.pt"))
+    first.close()
+    began = int(not leaving_out.get("load_weights_only")) * 3
+    start = Trained(Event.FIT_START, began)
+    went_back = Trained(Event.BATCH_END, began + 3)
+    trainer = adam(
+        EMA("3ba"), start, went_back, load_path=path, bad=(began + 2,),
+        on_nonfinite_loss="rewind", **leaving_out,
+    )  # fmt: skip
+    trainer.fit()
+    trainer.close()
+    assert len(start.found) > 10
+    assert went_back.found == start.found
+
+
+def test_going_back_finds_the_checkpoint_in_its_object_store(tmp_path: Path) -> None:
+    from composer.utils.object_store import LocalObjectStore
+
+    first = adam(None, max_duration="3ba")
+    first.fit()
+    first.save_checkpoint(str(tmp_path / "first.pt"))
+    first.close()
+    start, went_back = Trained(Event.FIT_START, 3), Trained(Event.BATCH_END, 6)
+    trainer = adam(
+        None, start, went_back, load_path="first.pt", bad=(5,), on_nonfinite_loss="rewind",
+        load_object_store=LocalObjectStore(str(tmp_path)),
+    )  # fmt: skip
+    trainer.fit()
+    trainer.close()
+    assert went_back.found == start.found != {}
 
 
 def test_rewind_without_a_checkpoint_stops(tmp_path: Path) -> None:

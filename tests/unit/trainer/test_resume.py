@@ -658,6 +658,22 @@ def test_a_changed_duration_is_said(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "max_duration: stored 2ba, script 3ba" in caplog.text
 
 
+def test_another_precision_is_said_and_in_strict_mode_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain("2ba", **adamw(0.1), save_folder=str(tmp_path))
+    file = str(checkpoints(tmp_path)[-1])
+    with pytest.raises(
+        ValueError, match=r"precision='fp32', and this run has .*'amp_bf16'.*strict"
+    ):
+        plain("3ba", **adamw(0.1), load_path=file, precision="amp_bf16", strict_mode=True)
+    # The same, and a longer run, are as they should be.
+    plain("3ba", **adamw(0.1), load_path=file, precision="fp32", strict_mode=True)
+    with caplog.at_level("WARNING", logger="composer"):
+        plain("3ba", **adamw(0.1), load_path=file, precision="amp_bf16")
+    assert "precision: stored fp32, script amp_bf16" in caplog.text
+
+
 def test_what_a_cyclic_schedule_moves_is_no_difference(tmp_path: Path) -> None:
     def cyclic() -> dict[str, Any]:
         model = TinyModel()

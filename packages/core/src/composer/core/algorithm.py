@@ -178,6 +178,10 @@ class Algorithm(Serializable, ABC):
     def saving(self, state: State) -> AbstractContextManager[None]:
         """Return the context in which a checkpoint is collected and written.
 
+        What a method changes for it is in the checkpoint, and so in a model that is loaded: the
+        method puts that right at ``AFTER_LOAD``, which algorithms also get where a run went back
+        to a checkpoint of its own.
+
         Args:
             state: The state of the run.
 

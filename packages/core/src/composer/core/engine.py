@@ -218,6 +218,31 @@ class Engine:
                     raise
         return traces
 
+    def run_algorithms(self, event: Event) -> Mapping[str, Trace]:
+        """Run the algorithms that act at an event, and no callback, in the midst of something else.
+
+        Args:
+            event: The event.
+
+        Returns:
+            A trace per algorithm that could act, as of :meth:`run_event`.
+
+        Raises:
+            RuntimeError: If the engine is closed.
+
+        Example:
+            >>> import torch
+            >>> from composer.core.state import State
+            >>> from composer.devices import DeviceCPU
+            >>> state = State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU())
+            >>> Engine(state, Logger(state)).run_algorithms(Event.AFTER_LOAD)
+            mappingproxy({})
+        """
+        plan = self._plans[event] if event in self._plans else self._plan(event)
+        if plan is None or not plan.candidates:
+            return _NO_TRACES
+        return self._run_algorithms(plan)
+
     @staticmethod
     def _as_event(event: Event | str) -> Event:
         try:

@@ -15,7 +15,8 @@ class Event(StringEnum):
     """A named moment of a run.
 
     Training, from outside in: ``INIT``, ``BEFORE_LOAD`` and ``AFTER_LOAD`` fire once while the
-    trainer is built. ``FIT_START`` to ``FIT_END`` enclose a call of ``fit``; epochs, batches and
+    trainer is built; algorithms get ``AFTER_LOAD`` again where a run goes back to a checkpoint.
+    ``FIT_START`` to ``FIT_END`` enclose a call of ``fit``; epochs, batches and
     microbatches nest inside. ``AFTER_TRAIN_BATCH`` fires before the optimizer updates the weights
     (gradients are complete and unscaled: clipping goes here); ``BATCH_END`` fires after the update,
     the counters and the schedule. The ``*_CHECKPOINT`` events fire after any evaluation that is due

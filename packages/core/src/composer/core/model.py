@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -43,6 +43,9 @@ class ComposerModel(torch.nn.Module, ABC):
 
     logger: Logger | None
     origin: dict[str, Any] | None = None
+    #: Whether a batch of which nothing carries loss is an error of its own (:meth:`num_loss_tokens`
+    #: is then asked at every batch, and not only where weights are needed).
+    refuses_batches_without_loss: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,8 +152,8 @@ class ComposerModel(torch.nn.Module, ABC):
         """
         return self, (batch,), {}
 
-    def num_loss_tokens(self, batch: Batch) -> int | None:
-        """Say how many tokens of a batch the mean of :meth:`loss` is taken over.
+    def num_loss_tokens(self, batch: Batch) -> int | float | None:
+        """Say how many tokens of a batch the mean of :meth:`loss` is taken over, or their weight.
 
         By it microbatches, and the batches of several ranks, are weighted, so that the update is
         that of the whole batch. A model whose loss is a mean over tokens overrides this, unless its

@@ -41,7 +41,7 @@ __all__ = [
     "partial_format",
 ]
 
-_DIST_FIELDS = {
+DIST_FIELDS = {
     "run_name": "the name of the run",
     "rank": "the global rank",
     "local_rank": "the rank on the node",
@@ -72,9 +72,9 @@ def _as_table(fields: dict[str, str]) -> str:
 
 
 #: The fields of ``format_name_with_dist``, for help texts.
-FORMAT_NAME_WITH_DIST_TABLE = _as_table(_DIST_FIELDS)
+FORMAT_NAME_WITH_DIST_TABLE = _as_table(DIST_FIELDS)
 #: The fields of ``format_name_with_dist_and_time``, for help texts.
-FORMAT_NAME_WITH_DIST_AND_TIME_TABLE = _as_table({**_DIST_FIELDS, **TIME_FIELDS})
+FORMAT_NAME_WITH_DIST_AND_TIME_TABLE = _as_table({**DIST_FIELDS, **TIME_FIELDS})
 
 
 def partial_format(s: str, *args: Any, **kwargs: Any) -> str:
@@ -120,7 +120,7 @@ def partial_format(s: str, *args: Any, **kwargs: Any) -> str:
 
 
 def _format_name(format_str: str, values: dict[str, Any]) -> str:
-    known = {*values, *_DIST_FIELDS, *TIME_FIELDS}
+    known = {*values, *DIST_FIELDS, *TIME_FIELDS}
     for _, field, _, _ in string.Formatter().parse(format_str):
         if field is not None and field.isidentifier() and field not in known:
             hint = did_you_mean(field, known)
@@ -275,7 +275,8 @@ def location(path: str | os.PathLike[str], argument: str) -> str:
 
     Raises:
         TypeError: If it is none of these.
-        ValueError: If it is a path object made of a URI, in which a slash is missing.
+        ValueError: If it is empty, or would be taken for another place than is meant: a URI in
+            which a slash is missing, or a home folder that nobody fills in.
 
     Example:
         >>> location(pathlib.Path("runs/a.pt"), "path"), location("s3://b/a.pt", "path")
@@ -283,16 +284,39 @@ def location(path: str | os.PathLike[str], argument: str) -> str:
         >>> location(pathlib.Path("s3://b/a.pt"), "path")
         Traceback (most recent call last):
         ValueError: path='s3:/b/a.pt' is a URI in a path object, ... pass it as a str
+        >>> location("s3:/b/a.pt", "path")
+        Traceback (most recent call last):
+        ValueError: path='s3:/b/a.pt' looks like a URI in which a slash is missing; ...
     """
-    if isinstance(path, str):
-        return path
-    if not isinstance(path, os.PathLike):
-        raise TypeError(f"{argument}={path!r} must be a path or a URI, not {type(path).__name__}")
-    text = os.fspath(path)
-    if re.match(r"[A-Za-z][A-Za-z0-9+.\-]+:/", text):
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(
+            f"{argument}={path!r} must be a path or a URI, a str or a Path, not "
+            f"{type(path).__name__}"
+        )
+    if not text:
         raise ValueError(
-            f"{argument}={text!r} is a URI in a path object, which leaves out one of its slashes; "
-            f"pass it as a str"
+            f"{argument}='' names no place; give a path such as 'runs/a' ('.' is the working "
+            f"folder), or a URI such as 's3://bucket/a'"
+        )
+    if "\0" in text:
+        raise ValueError(f"{argument}={text!r} holds a NUL character, which no path may")
+    first = text.partition("/")[0]
+    # A single letter is a drive.
+    if first.endswith(":") and not re.fullmatch("[A-Za-z]:", first) and not is_uri(text):
+        if not isinstance(path, str):
+            raise ValueError(
+                f"{argument}={text!r} is a URI in a path object, which leaves out one of its "
+                f"slashes; pass it as a str"
+            )
+        raise ValueError(
+            f"{argument}={text!r} looks like a URI in which a slash is missing; write "
+            f"'{first.strip(':') or 's3'}://...', or {'./' + text!r} for a folder of this name"
+        )
+    if first == "~":
+        raise ValueError(
+            f"{argument}={text!r}: a home folder is not filled in; pass "
+            f"os.path.expanduser({text!r}), or {'./' + text!r} for a folder of this name"
         )
     return text
 

@@ -7,21 +7,117 @@ import pathlib
 import re
 import string
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from composer.utils.paths import TIME_FIELDS, time_values
+from composer.utils.paths import (
+    DIST_FIELDS,
+    TIME_FIELDS,
+    format_name_with_dist,
+    time_values,
+)
+from composer.utils.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from composer.core.timestamp import Timestamp
 
 __all__ = [
+    "check_template",
     "conflicting_names",
     "ensure_folder_has_no_conflicting_files",
     "fixed_folder",
     "folders_of_template",
     "matches_template",
     "names_of_template",
+    "time_fields",
 ]
+
+
+def check_template(template: Any, argument: str, *, timed: bool = True) -> str:
+    """Refuse a template in which something would be left as it stands, or not be found again.
+
+    Args:
+        template: What a user gave: a str, or a path object.
+        argument: Name of the argument, for messages.
+        timed: Whether it names a moment, so that the fields of the clock are known.
+
+    Returns:
+        The template.
+
+    Raises:
+        TypeError: If it is no text.
+        ValueError: If it is empty or malformed, if it has a field that is never filled in, or one
+            of the clock in a format that cannot be told from other text.
+
+    Example:
+        >>> check_template("ep{epoch}.pt", "save_filename")
+        'ep{epoch}.pt'
+        >>> check_template("{run_nam}", "save_folder", timed=False)
+        Traceback (most recent call last):
+        ValueError: save_folder='{run_nam}' has the unknown field {run_nam}. Did you mean ...
+    """
+    text = os.fspath(template) if isinstance(template, os.PathLike) else template
+    like = "ep{epoch}-ba{batch}.pt" if timed else "{run_name}-rank{rank}.pt"
+    if not isinstance(text, str):
+        raise TypeError(
+            f"{argument}={template!r} must be a name such as {like!r}, a str or a Path, not "
+            f"{type(template).__name__}"
+        )
+    if not text:
+        raise ValueError(f"{argument} must be a name such as {like!r}, not ''")
+    if "\0" in text:
+        raise ValueError(f"{argument}={text!r} holds a NUL character, which no path may")
+    known = {**DIST_FIELDS, **(TIME_FIELDS if timed else {})}
+    bad = f"{argument}={text!r} is not a name template"
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+    except ValueError as error:
+        raise ValueError(
+            f"{bad}: {error}. A brace that is part of a name is written twice"
+        ) from None
+    for field in fields:
+        if field not in known:
+            hint = did_you_mean(field, known)
+            if field in TIME_FIELDS:
+                hint = " It changes while the run goes on, and this name does not."
+            raise ValueError(
+                f"{argument}={text!r} has the unknown field {{{field}}}.{hint} Accepted are "
+                f"{', '.join(f'{{{name}}}' for name in known)}; a brace that is part of a name is "
+                f"written twice"
+            )
+    for number in (7, 123456):
+        clock = {n: float(number) if n.endswith("_wct") else number for n in TIME_FIELDS}
+        try:
+            name = format_name_with_dist(text, "run", **clock)
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{bad}: {error}") from None
+        if timed and not _finds(text, name, number):
+            raise ValueError(
+                f"{bad}: in its name {name!r} the numbers cannot be found again. Use plain fields, "
+                f"or widths such as {{epoch:03d}}"
+            )
+    return text
+
+
+def _finds(template: str, name: str, number: int) -> bool:
+    """Whether all counters are read from a name as the number that they are."""
+    match = _template_to_pattern(template, "run")[0].fullmatch(name)
+    return match is not None and all(float(text) == number for text in match.groupdict().values())
+
+
+def time_fields(template: str) -> set[str]:
+    """Return the fields of the clock that a template has.
+
+    Args:
+        template: The template.
+
+    Returns:
+        Their names.
+
+    Example:
+        >>> sorted(time_fields("{run_name}-ep{epoch}-ba{batch}.pt"))
+        ['batch', 'epoch']
+    """
+    return {f for _, f, _, _ in string.Formatter().parse(template) if f in TIME_FIELDS}
 
 
 def conflicting_names(
@@ -104,7 +200,11 @@ def matches_template(name: str, filename: str, *, run_name: str | None = None) -
 
 
 def names_of_template(
-    folder: str | os.PathLike[str], filename: str, *, run_name: str | None = None
+    folder: str | os.PathLike[str],
+    filename: str,
+    *,
+    run_name: str | None = None,
+    folders: bool = False,
 ) -> list[str]:
     """List the files of a folder that have a name which a template can give.
 
@@ -113,6 +213,7 @@ def names_of_template(
         filename: The template, relative to the folder. Only the folders that it can give are
             looked into, however many others there are.
         run_name: The name of the run; by default any without a slash could be.
+        folders: Whether to list folders under such names instead.
 
     Returns:
         The names, relative to the folder, sorted.
@@ -131,7 +232,7 @@ def names_of_template(
     for inner in folders_of_template(root, filename, run_name=run_name):
         for path in inner.iterdir():
             name = path.relative_to(root).as_posix()
-            if pattern.fullmatch(name) and not path.is_dir():
+            if pattern.fullmatch(name) and path.is_dir() == folders:
                 found.append(name)
     return sorted(found)
 

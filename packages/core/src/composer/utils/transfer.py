@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from composer.utils import plugins
 from composer.utils.object_store.base import ObjectStore
 from composer.utils.object_store.registry import maybe_create_object_store_from_uri
-from composer.utils.paths import complete_or_absent, is_uri, parse_uri
+from composer.utils.paths import complete_or_absent, is_uri, local_path, location, parse_uri
 
 if TYPE_CHECKING:
     from composer.core.logger import LoggerDestination
@@ -67,11 +67,19 @@ def get_file(
         ...     Path(folder, "b").read_text()
         'hello'
     """
+    path = _source(path, object_store, "path")
+    destination = str(local_path(destination, "destination"))
     if Path(destination).exists() and not overwrite:
         raise FileExistsError(
             f"destination={destination!r} exists; set overwrite=True to replace it."
         )
     _fetch(follow_links(path, object_store), destination, object_store, overwrite, progress_bar)
+
+
+def _source(path: str, object_store: object, argument: str) -> str:
+    """Refuse what is no place; a name in a store may be any text."""
+    named = object_store is not None and isinstance(path, str) and path
+    return path if named else location(path, argument)
 
 
 def follow_links(path: str, object_store: ObjectStore | LoggerDestination | None = None) -> str:
@@ -95,7 +103,7 @@ def follow_links(path: str, object_store: ObjectStore | LoggerDestination | None
         ...     follow_links(f"file://{folder}/latest.symlink").removeprefix(f"file://{folder}")
         '/ep1.pt'
     """
-    start = path
+    start = path = _source(path, object_store, "path")
     for _ in range(_MOST_LINKS + 1):
         if not path.endswith(_LINK_ENDING):
             return path
@@ -251,6 +259,7 @@ def extract_path_from_symlink(
         ...     extract_path_from_symlink(f"{folder}/latest.symlink")
         'ep1.pt'
     """
+    source_path = _source(source_path, object_store, "source_path")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "link")
         _fetch(source_path, str(copy), object_store, overwrite=False, progress_bar=False)
@@ -275,6 +284,7 @@ def list_remote_objects(remote_path: str) -> list[str]:
         ...     [name.rpartition("/")[2] for name in list_remote_objects(f"file://{folder}/")]
         ['a']
     """
+    remote_path = location(remote_path, "remote_path")
     store = maybe_create_object_store_from_uri(remote_path)
     if store is None:
         raise ValueError(f"remote_path={remote_path!r} is no URI such as file:///folder.")
@@ -301,7 +311,7 @@ def maybe_create_remote_uploader_downloader_from_uri(
         >>> maybe_create_remote_uploader_downloader_from_uri("folder", []) is None
         True
     """
-    scheme, bucket, _ = parse_uri(uri)
+    scheme, bucket, _ = parse_uri(location(uri, "uri"))
     if scheme in ("", "file"):
         return None
     # It stands on an upper floor; the door for plugins leads there.

@@ -58,8 +58,11 @@ def soft_cross_entropy(
         return F.cross_entropy(
             input, target.to(torch.int64), weight, ignore_index=ignore_index, reduction=reduction
         )
-    if not target.is_floating_point():
+    if not target.is_floating_point() or target.dtype in (torch.float16, torch.bfloat16):
+        # Sums over many pixels do not fit into half precision.
         target = target.to(torch.float32)
+    if input.dtype in (torch.float16, torch.bfloat16):
+        input = input.float()
     if reduction != "mean":
         return F.cross_entropy(input, target, weight, reduction=reduction)
     total = target.sum() if weight is None else _weighted_total(target, weight)

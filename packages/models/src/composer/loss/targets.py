@@ -12,7 +12,12 @@ from typing import Literal
 
 import torch
 
-__all__ = ["check_for_index_targets", "ensure_targets_one_hot", "infer_target_type"]
+__all__ = [
+    "check_for_index_targets",
+    "ensure_targets_one_hot",
+    "infer_target_type",
+    "loss_weight",
+]
 
 _INDEX_DTYPES = frozenset(
     {
@@ -123,6 +128,25 @@ def ensure_targets_one_hot(
     one_hot = torch.zeros(shape, dtype=dtype, device=indices.device)
     one_hot.scatter_(1, indices.clamp(min=0).unsqueeze(1), 1.0)
     return one_hot.masked_fill_(ignored, 0.0)
+
+
+def loss_weight(targets: torch.Tensor, ignore_index: int) -> int | float:
+    """Say what the mean of a cross entropy divides by, without class weights.
+
+    Args:
+        targets: Class indices, or one value per class.
+        ignore_index: Index of targets that do not count.
+
+    Returns:
+        The number of targets that count, or the total of the values.
+
+    Example:
+        >>> loss_weight(torch.tensor([2, -100, 1]), -100)
+        2
+    """
+    if check_for_index_targets(targets):
+        return int((targets != ignore_index).sum())
+    return float(targets.sum(dtype=torch.float64 if targets.device.type != "mps" else None))
 
 
 def _check_range(indices: torch.Tensor, num_classes: int) -> None:

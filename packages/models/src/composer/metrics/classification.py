@@ -212,7 +212,7 @@ class CrossEntropy(Metric):
             self.total += (targets != self.ignore_index).sum()
         else:
             self.sum_loss += soft_cross_entropy(preds, targets, reduction="sum")
-            self.total += targets.sum()
+            self.total += targets.sum(dtype=torch.float32)
 
     def result(self, **totals: torch.Tensor) -> torch.Tensor:
         """Divide the summed loss by the number of samples.

@@ -6,12 +6,15 @@ that a trainer reports.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from composer.utils import dist
 from composer.utils.imports import MissingConditionalImportError
+from composer.utils.iteration import map_collection
 
 __all__ = ["MAP"]
 
@@ -59,6 +62,7 @@ class MAP(torch.nn.Module):
                 "detection", error.name or "torchmetrics", distribution="composer-models"
             ) from error
         self.class_metrics = class_metrics
+        self._gathers_itself = process_group is None and dist_sync_fn is None
         # It reads its thresholds off tensors, which have no data where a model is built without.
         with torch.device("cpu"):
             self._metric = MeanAveragePrecision(
@@ -66,6 +70,8 @@ class MAP(torch.nn.Module):
                 dist_sync_on_step=dist_sync_on_step,
                 process_group=process_group,
                 dist_sync_fn=dist_sync_fn,
+                # It would exchange list by list, which takes ranks with equally many images.
+                sync_on_compute=not self._gathers_itself,
             )
 
     def update(
@@ -107,7 +113,7 @@ class MAP(torch.nn.Module):
             >>> round(float(metric.compute()["map"]), 4)
             0.0
         """
-        values = dict(self._metric.compute())
+        values = dict(self._of_all_ranks().compute())
         classes = values.pop("classes").reshape(-1).tolist()
         for name in ("map_per_class", "mar_100_per_class"):
             per_class = values.pop(name)
@@ -115,6 +121,21 @@ class MAP(torch.nn.Module):
                 for label, value in zip(classes, per_class.reshape(-1), strict=True):
                     values[f"{name}/{label}"] = value
         return values
+
+    def _of_all_ranks(self) -> Any:
+        """The metric with what every rank has seen; this rank's own stays as it is."""
+        if not self._gathers_itself or dist.get_world_size() == 1:
+            return self._metric
+        names = list(self._metric._defaults)
+        own = {name: map_collection(getattr(self._metric, name), _on_host) for name in names}
+        merged = copy.deepcopy(self._metric)
+        merged.reset()
+        for seen in dist.all_gather_object(own):
+            for name in names:
+                getattr(merged, name).extend(seen[name])
+        # Without an update of its own it would warn that there is nothing to compute.
+        merged._update_count = max(1, self._metric._update_count)
+        return merged
 
     def forward(self, preds: Any, target: Any) -> dict[str, torch.Tensor]:
         """Add a batch and return the values of this batch alone.
@@ -155,3 +176,7 @@ class MAP(torch.nn.Module):
             True
         """
         self._metric.persistent(mode)
+
+
+def _on_host(value: Any) -> Any:
+    return value.cpu() if isinstance(value, torch.Tensor) else value

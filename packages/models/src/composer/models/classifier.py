@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from composer.core.model import ComposerModel
 from composer.loss.losses import soft_cross_entropy
+from composer.loss.targets import loss_weight
 from composer.metrics.classification import CrossEntropy, MulticlassAccuracy
 from composer.models._tasks import (
     agree_on_num_classes,
@@ -19,6 +20,9 @@ from composer.models._tasks import (
 )
 
 __all__ = ["ComposerClassifier"]
+
+# Targets with this class do not count, in the loss as in the metrics.
+_IGNORED = -100
 
 
 class ComposerClassifier(ComposerModel):
@@ -48,6 +52,8 @@ class ComposerClassifier(ComposerModel):
         >>> list(model.get_metrics(is_train=False))
         ['MulticlassAccuracy', 'CrossEntropy']
     """
+
+    refuses_batches_without_loss: ClassVar[bool] = False
 
     module: torch.nn.Module
     num_classes: int | None
@@ -118,6 +124,28 @@ class ComposerClassifier(ComposerModel):
         _, targets = batch
         return self._loss_fn(outputs, targets, *args, **kwargs)
 
+    def num_loss_tokens(self, batch: Any) -> int | float | None:
+        """Count the targets that the default loss is a mean over.
+
+        Args:
+            batch: Inputs and targets.
+
+        Returns:
+            The number of targets that are not -100; of probabilities, their total. ``None`` with
+            another loss, whose mean is taken to be over samples.
+
+        Example:
+            >>> model = ComposerClassifier(torch.nn.Identity(), num_classes=2)
+            >>> model.num_loss_tokens((None, torch.tensor([0, 1, -100])))
+            2
+            >>> model.num_loss_tokens((None, torch.tensor([[0.5, 0.5], [0.0, 0.0]])))
+            1.0
+        """
+        targets = batch[1]
+        if self._loss_fn is not soft_cross_entropy or not isinstance(targets, torch.Tensor):
+            return None
+        return loss_weight(targets, _IGNORED)
+
     def for_inference(self, batch: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
         """Say what is exported: the module, called with the inputs.
 
@@ -171,4 +199,4 @@ class ComposerClassifier(ComposerModel):
 
     def _accuracy(self) -> MulticlassAccuracy:
         assert self.num_classes is not None
-        return MulticlassAccuracy(self.num_classes)
+        return MulticlassAccuracy(self.num_classes, ignore_index=_IGNORED)

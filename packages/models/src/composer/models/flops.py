@@ -77,6 +77,7 @@ def count_flops(
     # The fused kernels of attention are not all known to the counter, and in the backward pass they
     # compute scores again; the plain one is matrix products, each once.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
+    fast_path = torch.backends.mha.get_fastpath_enabled()
     # The call sees stand-ins: parameters without gradients or hooks, and copies of the buffers.
     stand_ins: dict[str, torch.Tensor] = {
         f"model.{name}": parameter.detach().requires_grad_(parameter.requires_grad)
@@ -87,6 +88,8 @@ def count_flops(
     grads = [(tensor, tensor.grad) for tensor in _tensors(batch) if tensor.requires_grad]
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     try:
+        # Nor is the one kernel that evaluation puts in the place of a whole attention layer.
+        torch.backends.mha.set_fastpath_enabled(False)
         model.train(backward)
         with (
             torch.random.fork_rng(devices),
@@ -98,6 +101,7 @@ def count_flops(
             if backward:
                 _total(loss).backward()
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
         for module, mode in modes.items():
             module.training = mode
         for tensor, grad in grads:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from composer.core.model import ComposerModel
 from composer.loss.losses import soft_cross_entropy
-from composer.loss.targets import check_for_index_targets
+from composer.loss.targets import loss_weight
 from composer.metrics.classification import CrossEntropy
 from composer.metrics.segmentation import MIoU
 from composer.models._tasks import (
@@ -153,25 +153,22 @@ class ComposerSegmenter(ComposerModel):
         kwargs.setdefault("ignore_index", self.ignore_index)
         return soft_cross_entropy(logits, targets, *args, **kwargs)
 
-    def num_loss_tokens(self, batch: Any) -> int | None:
+    def num_loss_tokens(self, batch: Any) -> int | float | None:
         """Count the pixels that the default loss is a mean over.
 
         Args:
             batch: Images and label maps.
 
         Returns:
-            The number of pixels that count; ``None`` with another loss, whose mean is taken to be
-            over samples.
+            The number of pixels that count; of probabilities, their total. ``None`` with another
+            loss, whose mean is taken to be over samples.
 
         Example:
             >>> model = ComposerSegmenter(torch.nn.Conv2d(1, 2, 1), num_classes=2)
             >>> model.num_loss_tokens((None, torch.tensor([[[0, 1], [-1, -1]]])))
             2
         """
-        targets = batch[1]
-        if self._loss_fn is not None or not check_for_index_targets(targets):
-            return None
-        return int((targets != self.ignore_index).sum())
+        return None if self._loss_fn is not None else loss_weight(batch[1], self.ignore_index)
 
     def for_inference(self, batch: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
         """Say what is exported: the module, called with the images.

@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.checkpoint.background import Background, HostBuffers
-from composer.checkpoint.formats import check_format
 from composer.checkpoint.layout import IgnoreKeys, check_ignored, check_whole
 from composer.checkpoint.ledger import Ledger
 from composer.checkpoint.manifest import Manifest
+from composer.checkpoint.names import (
+    BEST_FILENAME,
+    Names,
+    check_apart,
+    check_filled_in,
+    check_folder,
+    check_last_save,
+)
 from composer.checkpoint.place import Place
 from composer.checkpoint.places import open_place
 from composer.checkpoint.publish import Publication
@@ -24,8 +31,8 @@ from composer.core.intervals import IntervalScheduler, create_interval_scheduler
 from composer.core.time import Time
 from composer.utils import dist
 from composer.utils.object_store.closing import off_request_thread
-from composer.utils.paths import format_name_with_dist, location
-from composer.utils.templates import conflicting_names
+from composer.utils.paths import format_name_with_dist
+from composer.utils.templates import check_template, conflicting_names
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -34,9 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["BEST_FILENAME", "CheckpointSaver"]
 
 log = logging.getLogger(__name__)
-
-#: Name template of the link to the best checkpoint.
-BEST_FILENAME = "best-rank{rank}.pt"
 
 
 class CheckpointSaver(Callback):
@@ -59,7 +63,8 @@ class CheckpointSaver(Callback):
         latest_remote_file_name: Name of that link at the destinations, as a text file with
             ``.symlink`` added; ``None`` for none.
         save_interval: An int (epochs), a time string, a time, or a function of state and event.
-        overwrite: Whether files that could clash with this run's later checkpoints are allowed.
+        overwrite: Whether files that could clash with this run's later checkpoints are allowed. A
+            run that continues itself (``autoresume``) replaces its own in any case.
         num_checkpoints_to_keep: How many of the newest to keep; -1 for all.
         weights_only: Whether to save the model only.
         ignore_keys: What to leave out of the checkpoints.
@@ -78,7 +83,9 @@ class CheckpointSaver(Callback):
 
     Raises:
         CompressorNotFound: If files of this name need a command that is not installed.
-        ValueError: If a number is out of range, or settings contradict each other.
+        TypeError: If a place or a name is no text.
+        ValueError: If a number is out of range, settings contradict each other, or a name is no
+            template, leads out of the folder, or is shared by checkpoints of which one is kept.
 
     Example:
         >>> saver = CheckpointSaver(folder="checkpoints", save_interval="500ba")
@@ -121,19 +128,23 @@ class CheckpointSaver(Callback):
             num_checkpoints_to_keep, keep_every, best_metric, best_mode, num_best_to_keep
         )
         check_ignored(ignore_keys, "save_ignore_keys")
-        self.folder = location(folder, "folder")
-        self.filename = str(filename)
-        check_format(self.filename)
-        self.remote_file_name = None if remote_file_name is None else str(remote_file_name)
-        self.latest_filename = None if latest_filename is None else str(latest_filename)
-        self.latest_remote_file_name = (
-            None if latest_remote_file_name is None else str(latest_remote_file_name)
+        self.folder = check_folder(folder, "folder")
+        self._names = Names.parse(self.folder, filename, latest_filename)
+        self.filename = self._names.filename
+        self.latest_filename = self._names.latest
+        self.remote_file_name, self.latest_remote_file_name = (
+            None if name is None else check_template(name, argument, timed=timed)
+            for name, argument, timed in (
+                (remote_file_name, "remote_file_name", True),
+                (latest_remote_file_name, "latest_remote_file_name", False),
+            )
         )
         if best_metric is not None and BEST_FILENAME in (self.filename, self.latest_filename):
             raise ValueError(
                 f"{BEST_FILENAME!r} is the name of the link to the best checkpoint; choose another "
                 f"filename or latest_filename"
             )
+        check_apart(self.filename, save_interval, retention)
         self.overwrite = overwrite
         self.num_checkpoints_to_keep = num_checkpoints_to_keep
         self.weights_only = weights_only
@@ -189,10 +200,26 @@ class CheckpointSaver(Callback):
         """
         del logger
         check_ignored(self.ignore_keys, "save_ignore_keys", resumable=self._resumable(state))
-        place = self._open(state)
+        place, latest = self._open(state), self.latest_filename
+        links = [] if latest is None else [format_name_with_dist(latest, state.run_name)]
+        best = [] if self._watch is None else [self._best_link(state)]
+        check_filled_in(
+            self._names,
+            get_save_filename(state, self.filename),
+            links[0] if links else None,
+            best[0] if best else None,
+            run_name=state.run_name,
+        )
         if dist.get_global_rank() == 0:
-            links = [] if self.latest_filename is None else [self.latest_filename]
-            place.prepare([self.filename, *links, BEST_FILENAME], state.run_name)
+            templates = [] if latest is None else [latest]
+            place.prepare([self.filename, *templates, BEST_FILENAME], state.run_name)
+            for link in (*links, *best):
+                if not place.takes_link(link):
+                    raise FileExistsError(
+                        f"{place.path(link)} is no link to a checkpoint, and this run would make "
+                        f"one there; move it away, or choose another save_folder or "
+                        f"save_latest_filename"
+                    )
 
     def fit_start(self, state: State, logger: Logger) -> None:
         """Refuse to start if later checkpoints of this run would meet files of another.
@@ -202,10 +229,13 @@ class CheckpointSaver(Callback):
             logger: Unused.
 
         Raises:
-            FileExistsError: If the folder holds such files and ``overwrite`` is false.
-            ValueError: If the run has no metric of the name by which the best are to be kept.
+            FileExistsError: If the folder holds such files and ``overwrite`` is false, or folders
+                under names of checkpoints.
+            ValueError: If the run has no metric of the name by which the best are to be kept, or
+                ends inside an epoch while names tell epochs only.
         """
         del logger
+        check_last_save(self.filename, self.save_interval, self._ledger.retention, state)
         if isinstance(self.save_interval, IntervalScheduler):
             self.save_interval.restart()
         if self._watch is not None:
@@ -219,24 +249,48 @@ class CheckpointSaver(Callback):
             leads = place.target(link) if dist.get_global_rank() == 0 else None
             self._stale = None if leads is None else (link, leads)
         self._checked = True
-        if not self.overwrite:
-            found: list[list[str]] = [[]]
-            if dist.get_global_rank() == 0:
-                names = place.names(self.filename, state.run_name)
-                found = [
-                    conflicting_names(
-                        names, self.filename, state.timestamp, run_name=state.run_name
-                    )
-                ]
-            dist.broadcast_object_list(found)  # all ranks refuse, or none does
-            conflicts = found[0]
-            if conflicts:
-                raise FileExistsError(
-                    f"the folder {place.path('')} holds files that this run would write again: "
-                    f"{', '.join(conflicts)}. Remove them, or with the trainer: "
-                    f"save_overwrite=True to allow it, autoresume=True and a run_name to go on "
-                    f"with that run, or another save_folder"
-                )
+        found: list[str] = [""]
+        if dist.get_global_rank() == 0:
+            found = [self._clash(place, state)]
+        dist.broadcast_object_list(found)  # all ranks refuse, or none does
+        if found[0]:
+            raise FileExistsError(found[0])
+
+    def _clash(self, place: Place, state: State) -> str:
+        """What is in the way of this run's later checkpoints, in words; empty if nothing is."""
+
+        def later(names: list[str]) -> list[str]:
+            return conflicting_names(names, self.filename, state.timestamp, run_name=state.run_name)
+
+        if folders := later(place.folders(self.filename, state.run_name)):
+            return (
+                f"the folder {place.path('')} holds folders under names that this run's "
+                f"checkpoints would have: {', '.join(folders)}. Move them away, or choose another "
+                f"save_folder or save_filename"
+            )
+        if self.overwrite:
+            return ""
+        files = later(place.names(self.filename, state.run_name))
+        if files and not state.is_continuation:
+            return (
+                f"the folder {place.path('')} holds files that this run would write again: "
+                f"{', '.join(files)}. Remove them, or with the trainer: save_overwrite=True to "
+                f"allow it, autoresume=True and a run_name to go on with that run, or another "
+                f"save_folder"
+            )
+        # A run that continues itself replaces its own; one that was killed before it had written
+        # the manifest is taken for its own.
+        writers = {name: place.written_by(name) for name in files}
+        others = {n: who for n, who in writers.items() if who and who != state.run_name}
+        if not others:
+            return ""
+        return (
+            f"the folder {place.path('')} holds files of the run(s) "
+            f"{', '.join(map(repr, sorted(set(others.values()))))} that the run "
+            f"{state.run_name!r} would write over: {', '.join(others)}. Choose another "
+            f"save_folder, put {{run_name}} into save_folder or save_filename, or pass "
+            f"save_overwrite=True"
+        )
 
     def eval_end(self, state: State, logger: Logger) -> None:
         """Remember the metric by which checkpoints are compared.
@@ -342,6 +396,7 @@ class CheckpointSaver(Callback):
 
         Raises:
             OSError: If the file cannot be written; earlier checkpoints are untouched.
+            ValueError: If it would overwrite one that a rule keeps.
         """
         self._wait_for_the_one_before()
         self._pending = state.pending_evaluations.copy()
@@ -350,6 +405,13 @@ class CheckpointSaver(Callback):
         # What was reported before the checkpoint is on disk before the checkpoint is.
         logger.flush()
         score = None if self._watch is None else self._watch.score(state)
+        lost = self._ledger.would_lose(name, state.timestamp.state_dict(), score)
+        if lost:
+            raise ValueError(
+                f"filename={self.filename!r} gives the checkpoint of this moment the name "
+                f"{name!r}, which an earlier one has that {lost} keeps; nothing was written. Add "
+                f"{{batch}} to the name"
+            )
         # The checkpoint lists itself, so that a run which resumes from it counts it.
         before = self._ledger.add(name, state.timestamp.state_dict(), score)
         try:
@@ -430,7 +492,8 @@ class CheckpointSaver(Callback):
             logger=logger,
             remote=remote,
             remote_latest=pointer,
-            overwrite=self.overwrite,
+            # A run that continues itself hands on again what it lost.
+            overwrite=self.overwrite or state.is_continuation,
             stale=self._stale,
         )
 

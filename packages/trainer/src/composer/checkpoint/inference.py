@@ -23,7 +23,7 @@ from composer.models.export import ExportFormat, ExportReport, export_model
 from composer.utils import dist
 from composer.utils.iteration import ensure_tuple
 from composer.utils.object_store import ObjectStore, maybe_create_object_store_from_uri
-from composer.utils.paths import parse_uri
+from composer.utils.paths import location, parse_uri
 
 __all__ = [
     "ExportFormat",
@@ -99,6 +99,7 @@ def export_for_inference(
         How the export compares with the live model; ``None`` on other ranks than zero.
 
     Raises:
+        TypeError: If a path is none.
         ValueError: If an argument is not accepted, the model cannot be exported in this format, or
             the export computes something else.
 
@@ -109,6 +110,9 @@ def export_for_inference(
         >>> path.exists(), report.max_difference < 1e-6
         (True, True)
     """
+    save_path = location(save_path, "save_path")
+    if load_path is not None:
+        load_path = location(load_path, "load_path")
     if dist.get_global_rank() != 0:
         return None
     if sample_input is None:
@@ -210,6 +214,8 @@ def export_with_logger(
         >>> path.exists()
         True
     """
+
+    save_path = location(save_path, "save_path")
 
     def export(path: str) -> ExportReport | None:
         return export_for_inference(

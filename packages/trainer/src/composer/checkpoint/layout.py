@@ -8,7 +8,7 @@ fewer fields under ``state`` and no random states.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "NewerFormatError",
     "check_ignored",
     "check_whole",
+    "names_of",
+    "parse_ignored",
     "remove_keys",
 ]
 
@@ -55,6 +57,64 @@ class NewerFormatError(CheckpointError):
 
 
 IgnoreKeys = Sequence[str] | Callable[[dict[str, Any]], None] | None
+
+
+def names_of(given: Any, argument: str) -> tuple[str, ...]:
+    """Take one string or several, so that a string is not taken for its letters.
+
+    Args:
+        given: A string, several, or ``None`` for none.
+        argument: Name of the argument, for messages.
+
+    Returns:
+        The strings.
+
+    Raises:
+        TypeError: If it is something else.
+
+    Example:
+        >>> names_of("lr", "load_overrides")
+        ('lr',)
+    """
+    if given is None or isinstance(given, str):
+        return () if given is None else (given,)
+    found = tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in found):
+        raise TypeError(
+            f"{argument}={given!r} must be a str or a sequence of them, not {type(given).__name__}"
+        )
+    return found
+
+
+def parse_ignored(ignore_keys: Any, argument: str) -> IgnoreKeys:
+    """Turn parts of a checkpoint to leave out into a tuple.
+
+    Args:
+        ignore_keys: A pattern, several, a function, or ``None``.
+        argument: Name of the argument, for messages.
+
+    Returns:
+        The patterns; a function or ``None`` as it is.
+
+    Raises:
+        TypeError: If it is something else.
+
+    Example:
+        >>> parse_ignored("state/optimizers", "load_ignore_keys")
+        ('state/optimizers',)
+        >>> parse_ignored(5, "load_ignore_keys")
+        Traceback (most recent call last):
+        TypeError: load_ignore_keys=5 must be patterns such as 'state/optimizers', or a function...
+    """
+    if ignore_keys is None or callable(ignore_keys):
+        return ignore_keys
+    try:
+        return names_of(ignore_keys, argument)
+    except TypeError:
+        raise TypeError(
+            f"{argument}={ignore_keys!r} must be patterns such as 'state/optimizers', or a "
+            f"function that edits the checkpoint, not {type(ignore_keys).__name__}"
+        ) from None
 
 
 def _remove(tree: dict[str, Any], prefix: str, pattern: str) -> int:
@@ -91,6 +151,7 @@ def remove_keys(checkpoint: dict[str, Any], ignore_keys: IgnoreKeys, argument: s
         >>> checkpoint
         {'state': {'model': {'body.weight': 2}}}
     """
+    ignore_keys = parse_ignored(ignore_keys, argument)
     if ignore_keys is None:
         return
     if callable(ignore_keys):
@@ -127,6 +188,7 @@ def check_ignored(ignore_keys: IgnoreKeys, argument: str, *, resumable: bool = F
         Traceback (most recent call last):
         ValueError: save_ignore_keys holds 'format', which takes away 'format'...
     """
+    ignore_keys = parse_ignored(ignore_keys, argument)
     if ignore_keys is None or callable(ignore_keys):
         return
     for pattern in ignore_keys:

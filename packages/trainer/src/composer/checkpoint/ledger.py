@@ -77,6 +77,30 @@ class Ledger:
         self._count = max(self._count, index)
         return before
 
+    def would_lose(self, name: str, timestamp: Mapping[str, Any], score: float | None) -> str:
+        """Say which rule keeps a checkpoint of an earlier moment that has this very name.
+
+        Args:
+            name: The name of the one to come.
+            timestamp: The counters of the run.
+            score: The metric of this moment, or ``None``.
+
+        Returns:
+            The rule in words; empty if nothing is lost, or if the clock was set back, so that the
+            run writes its checkpoints again.
+        """
+        same = next((r for r in self.records if r.name == name), None)
+        if same is None or same.timestamp.get("batch", 0) >= timestamp.get("batch", 0):
+            return ""
+        rules = self.retention
+        if rules.keep_every and same.index % rules.keep_every == 0:
+            return f"keep_every={rules.keep_every}"
+        if rules.best_metric is None:
+            return ""
+        # As if the one to come had a name of its own: it may well be the better one.
+        coming = Record("", self._count + 1, timestamp, score)
+        return f"best_metric={rules.best_metric!r}" * (same in rules.best([*self.records, coming]))
+
     def take_back(self, before: Any) -> None:
         """Forget a checkpoint that could not be saved.
 

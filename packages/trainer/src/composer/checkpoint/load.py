@@ -15,6 +15,7 @@ from composer.checkpoint.layout import (
     STATE,
     CheckpointError,
     IgnoreKeys,
+    names_of,
     remove_keys,
 )
 from composer.checkpoint.newest import read_newest
@@ -88,6 +89,7 @@ def apply_checkpoint(
             stacklevel=2,
         )
     remove_keys(contents, ignore_keys, "load_ignore_keys")
+    excluded = names_of(exclude_algorithms, "exclude_algorithms")
     check_structure(contents, shown, fields=["model", "algorithms"] if weights_only else None)
     report = fit_to_run(contents, state, weights_only=weights_only)
     # The model copies its weights out of the mapped file; everything else is copied here, since
@@ -101,7 +103,7 @@ def apply_checkpoint(
         saved,
         logger=logger,
         strict=strict_model_weights,
-        exclude_algorithms=exclude_algorithms,
+        exclude_algorithms=excluded,
         fields=["model"] if weights_only else None,
         stored_algorithms=algorithms,
     )

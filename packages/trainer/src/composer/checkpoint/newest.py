@@ -46,7 +46,7 @@ def find_newest(folder: str | Path, latest: str | None, pattern: str = "*.pt") -
         >>> find_newest(tempfile.mkdtemp(), "latest-rank0.pt") is None
         True
     """
-    place = location(folder, "folder")
+    place, latest = location(folder, "folder"), _link(latest, pattern)
     scheme, _, path = parse_uri(place)
     if scheme in ("", "file"):
         found = _read_newest_local(Path(path), latest, pattern)
@@ -56,6 +56,13 @@ def find_newest(folder: str | Path, latest: str | None, pattern: str = "*.pt") -
     with store:
         name = find_newest_remote(store, path, latest, pattern)
     return None if name is None else _uri(place, path, name)
+
+
+def _link(latest: str | None, pattern: str) -> str | None:
+    """Take the name of a link, and refuse what cannot be names."""
+    if not isinstance(pattern, str) or not pattern:
+        raise TypeError(f"pattern={pattern!r} must be a pattern of names such as '*.pt'")
+    return None if latest is None else location(latest, "latest")
 
 
 def _uri(folder: str, path: str, name: str) -> str:
@@ -122,7 +129,7 @@ def read_newest(
         >>> read_newest(tempfile.mkdtemp(), "latest-rank0.pt") is None
         True
     """
-    place = location(folder, "folder")
+    place, latest = location(folder, "folder"), _link(latest, pattern)
     scheme, _, path = parse_uri(place)
     if scheme in ("", "file"):
         found = _read_newest_local(Path(path), latest, pattern, own)

@@ -47,6 +47,40 @@ class Place(ABC):
         """
 
     @abstractmethod
+    def folders(self, template: str, run_name: str) -> list[str]:
+        """List the folders under names of a template, where no file can be written.
+
+        Args:
+            template: The template of the names.
+            run_name: The name of the run.
+
+        Returns:
+            Names relative to this place, sorted; none where folders are a part of names only.
+        """
+
+    @abstractmethod
+    def written_by(self, name: str) -> str | None:
+        """Say which run wrote a checkpoint, by its manifest.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The run's name; ``None`` without a manifest that tells.
+        """
+
+    @abstractmethod
+    def takes_link(self, link: str) -> bool:
+        """Say whether a link can be made or moved.
+
+        Args:
+            link: Name of the link.
+
+        Returns:
+            False if something is there that is no link.
+        """
+
+    @abstractmethod
     def has(self, name: str) -> bool:
         """Say whether there is a file of a name.
 

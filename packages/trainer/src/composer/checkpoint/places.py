@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.checkpoint.manifest import MANIFEST_ENDING, Manifest, manifest_name
+from composer.checkpoint.manifest import MANIFEST_ENDING, Manifest, manifest_name, read_manifest
 from composer.checkpoint.place import Place
 from composer.checkpoint.save import link_latest, write_checkpoint
-from composer.checkpoint.search import POINTER_ENDING, pointed_at
+from composer.checkpoint.search import POINTER_ENDING, pointed_at, stored_manifest
 from composer.utils.object_store.registry import maybe_create_object_store_from_uri
 from composer.utils.paths import create_symlink_file, is_inside, parse_uri
 from composer.utils.templates import (
@@ -85,6 +85,20 @@ class LocalFolder(Place):
 
     def names(self, template: str, run_name: str) -> list[str]:
         return names_of_template(self.folder, template, run_name=run_name)
+
+    def folders(self, template: str, run_name: str) -> list[str]:
+        return names_of_template(self.folder, template, run_name=run_name, folders=True)
+
+    def written_by(self, name: str) -> str | None:
+        try:
+            found = read_manifest(self.folder / name)
+        except ValueError:
+            return None
+        return (found.run_name or None) if found else None
+
+    def takes_link(self, link: str) -> bool:
+        path = self.folder / link
+        return path.is_symlink() or not path.exists()
 
     def has(self, name: str) -> bool:
         path = self.folder / name
@@ -181,6 +195,20 @@ class RemoteFolder(Place):
         fixed = self._object(fixed_folder(template, run_name=run_name))
         found = (name.removeprefix(self._prefix) for name in self.store.list_objects(fixed))
         return sorted(n for n in found if matches_template(n, template, run_name=run_name))
+
+    def folders(self, template: str, run_name: str) -> list[str]:
+        del template, run_name
+        return []
+
+    def written_by(self, name: str) -> str | None:
+        try:
+            return stored_manifest(self.store, self._object(name)).run_name or None
+        except (ValueError, FileNotFoundError):
+            return None
+
+    def takes_link(self, link: str) -> bool:
+        del link
+        return True
 
     def path(self, name: str) -> str:
         return f"{self.uri}/{name}"

@@ -241,7 +241,8 @@ def fetch_checkpoint(
         ...     print(error)
         there is no checkpoint at /nowhere/a.pt
     """
-    path = location(path, "path")
+    if object_store is None or not isinstance(path, str) or not path:
+        path = location(path, "path")  # while a name in a store may be any text
     if object_store is None and parse_uri(path)[0] == "file":
         path = parse_uri(path)[2]
     if object_store is None and not is_uri(path):

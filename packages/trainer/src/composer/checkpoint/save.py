@@ -38,6 +38,7 @@ from composer.utils.paths import (
     sync_folder,
 )
 from composer.utils.reproducibility import get_rng_state
+from composer.utils.templates import check_template
 from composer.utils.temporaries import temporary_beside
 
 if TYPE_CHECKING:
@@ -178,6 +179,10 @@ def get_save_filename(state: State, filename: str | Path = "ep{epoch}-ba{batch}-
     Returns:
         The name.
 
+    Raises:
+        TypeError: If it is no text.
+        ValueError: If it is no template, or has a field that nothing fills in.
+
     Example:
         >>> import torch
         >>> from composer.core.state import State
@@ -185,7 +190,7 @@ def get_save_filename(state: State, filename: str | Path = "ep{epoch}-ba{batch}-
         >>> get_save_filename(State(torch.nn.Linear(1, 1), 0, "r", DeviceCPU()))
         'ep0-ba0-rank0'
     """
-    template = location(filename, "filename")
+    template = check_template(location(filename, "filename"), "filename")
     return format_name_with_dist_and_time(template, state.run_name, state.timestamp)
 
 
@@ -272,9 +277,12 @@ def write_checkpoint(path: str | Path, contents: dict[str, Any], facts: Manifest
         write_manifest(target, manifest)
         there = target.stat().st_size
     except OSError as error:
+        advice = "Make room, or choose another save_folder"
+        if path.is_dir():
+            advice = "A folder has this name: move it away, or choose another save_filename"
         message = (
             f"the checkpoint {path} could not be written ({error.strerror or error}); no earlier "
-            f"one is changed. Make room, or choose another save_folder"
+            f"one is changed. {advice}"
         )
         raise (
             OSError(message) if error.errno is None else type(error)(error.errno, message)
@@ -322,10 +330,10 @@ def save_checkpoint(
         >>> torch.load(path, weights_only=True)["format"]
         1
     """
+    path = get_save_filename(state, filename)
     with collected(state, weights_only=weights_only, ignore_keys=ignore_keys) as contents:
         if dist.get_global_rank() != 0:
             return None
-        path = get_save_filename(state, filename)
         facts = describe(state, contents, weights_only=weights_only)
         # Inside the contexts, since what was collected are the live tensors.
         if parse_uri(path)[0] in ("", "file"):

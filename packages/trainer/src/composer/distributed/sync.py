@@ -128,7 +128,7 @@ class GradientSync:
 
     @staticmethod
     def explain(error: RuntimeError) -> None:
-        """Add to torch's advice about unused parameters what to do about them here.
+        """Add what it means here to torch's advice about unused parameters, and to a lost peer.
 
         Args:
             error: What the forward or backward pass met; another error stays as it is.
@@ -145,6 +145,8 @@ class GradientSync:
                 "Pass ddp_sync_strategy='forced_sync', which averages after each batch what has a "
                 "gradient on any rank, or, in an algorithm, set find_unused_parameters = True"
             )
+        elif said := dist.lost_peer(error):
+            error.add_note(said)  # the wrapper's own exchanges, while it goes backward
 
     def finish(self, parameters: list[torch.nn.Parameter]) -> None:
         """Average by hand what the wrapper did not.

@@ -39,6 +39,10 @@ __all__ = ["EpochIterator", "TrainData", "derived_seed", "host_streams", "is_rei
 log = logging.getLogger(__name__)
 
 
+class _PlaceError(RuntimeError):
+    """A place cannot be come back to, told in this module's own words."""
+
+
 class TrainData(Serializable):
     """The training loader of a run, as a sequence of epochs that can be entered anywhere.
 
@@ -145,6 +149,8 @@ class TrainData(Serializable):
             at, own = self._own_state(done - self._offset)
             if facts.num_items is not None:
                 saved["num_items"] = facts.num_items
+            if facts.order is not None:
+                saved["order"] = facts.order
         if facts.streaming:
             own, at = self._streaming_state(), done - self._offset
         if own is not None:
@@ -191,13 +197,12 @@ class TrainData(Serializable):
             The iterator.
 
         Raises:
-            ValueError: If the loader does not take its own state back, which was made with another
-                number of worker processes.
+            ValueError: If the loader does not take its own state back.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
             self._say_what_may_differ(epoch, inside=False)
-            with self._of_other_workers(pending):
+            with self._told_in_words(pending):
                 self._put_back(pending.get("epoch_start", {}))
                 self._begin(epoch, offset=0)
                 # Inside an epoch that is to start over, the loader's own place is not wanted.
@@ -222,13 +227,14 @@ class TrainData(Serializable):
 
         Raises:
             RuntimeError: If the loader has fewer batches than are to be passed over.
-            ValueError: If the order was one of another number of items, or the loader does not take
-                its own state back, which was made with another number of worker processes.
+            ValueError: If the order was of another kind or one of another number of items, or the
+                loader does not take its own state back.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
             self._check_num_items(epoch, done, pending.get("num_items"))
-            with self._of_other_workers(pending):
+            self._check_order(epoch, done, pending.get("order"))
+            with self._told_in_words(pending):
                 return self._come_back(epoch, done, pending)
         if self._left is not None and self._left_at == (epoch, done):
             return self._left
@@ -348,22 +354,34 @@ class TrainData(Serializable):
         return True
 
     @contextmanager
-    def _of_other_workers(self, position: dict[str, Any]) -> Iterator[None]:
+    def _told_in_words(self, position: dict[str, Any]) -> Iterator[None]:
         """Say in words what a loader's own state means that it refuses in words of its own.
 
         Some take any state, so that only one that raised is told; torchdata's asserts.
         """
         try:
             yield
+        except _PlaceError:
+            raise
         except Exception as error:
+            loader = type(self.loader).__name__
             then, here = position.get("workers", self._facts.workers), self._facts.workers
-            if then == here:
+            anew = "let the data start anew with load_ignore_keys=['state/dataset_state']"
+            if then != here:
+                raise ValueError(
+                    f"{loader} does not take its place back: the checkpoint was made with "
+                    f"num_workers={then}, and the train dataloader has num_workers={here}. Pass "
+                    f"num_workers={then}, or {anew}"
+                ) from error
+            if self._facts.own is not self.loader or self._facts.own_name not in position:
                 raise
+            data = type(self._facts.dataset).__name__
             raise ValueError(
-                f"{type(self.loader).__name__} does not take its place back: the checkpoint was "
-                f"made with num_workers={then}, and the train dataloader has num_workers={here}. "
-                f"Pass num_workers={then}, or let the data start anew with "
-                f"load_ignore_keys=['state/dataset_state']"
+                f"{loader} does not take its place back ({type(error).__name__}: {error}). "
+                f"torchdata's does not where it has worker processes (num_workers={here}), the "
+                f"data ({data}) is iterable and has no `state_dict`, and the run was resumed "
+                f"before in this epoch. Give the data `state_dict` and `load_state_dict`, use "
+                f"num_workers=0 or torch's DataLoader, or {anew}"
             ) from error
 
     def _replay(
@@ -391,7 +409,7 @@ class TrainData(Serializable):
         if said is None:
             return
         if self._strict:
-            raise RuntimeError(f"{said}. strict_mode=True does not go on like this")
+            raise _PlaceError(f"{said}. strict_mode=True does not go on like this")
         log.warning(said)
 
     def _check_num_items(self, epoch: int, done: int, stored: int | None) -> None:
@@ -404,8 +422,19 @@ class TrainData(Serializable):
                 f"epoch's end, or pass spin_dataloaders=False to start the epoch over"
             )
 
+    def _check_order(self, epoch: int, done: int, stored: str | None) -> None:
+        here = self._facts.order
+        if stored is not None and here is not None and stored != here:
+            raise ValueError(
+                f"the checkpoint was made after {done} batches of epoch {epoch}, whose items came "
+                f"{stored}, but the train dataloader gives them {here}, so some would come twice "
+                f"and others not at all. Give it the sampler of the saved run (shuffle=...), "
+                f"resume from a checkpoint at an epoch's end, or pass spin_dataloaders=False to "
+                f"start the epoch over"
+            )
+
     def _too_short(self, epoch: int, wanted: int, batches: int) -> RuntimeError:
-        return RuntimeError(
+        return _PlaceError(
             f"the checkpoint was made after {wanted} batches of epoch {epoch}, but the "
             f"dataloader now ends after {batches}; use the data and batch size of the saved "
             f"run, or pass spin_dataloaders=False to start the epoch over"

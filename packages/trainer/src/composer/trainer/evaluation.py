@@ -164,15 +164,14 @@ class EvalLoop:
             EvaluationInterrupted: If it was; what was not finished is to be done again.
         """
         state, first, last = self._state, evaluators[0], evaluators[-1]
-        with buffers_shared(state.model):
-            with loader_in_use(state, first.dataloader.dataloader, first.label):
-                self._engine.run_event(Event.EVAL_BEFORE_ALL)
-            for evaluator in evaluators:
-                self.run(evaluator, interruption=interruption)
-                if state.pending_evaluations:
-                    state.pending_evaluations["left"].remove(evaluator.label)
-            with loader_in_use(state, last.dataloader.dataloader, last.label):
-                self._engine.run_event(Event.EVAL_AFTER_ALL)
+        with loader_in_use(state, first.dataloader.dataloader, first.label):
+            self._engine.run_event(Event.EVAL_BEFORE_ALL)
+        for evaluator in evaluators:
+            self.run(evaluator, interruption=interruption)
+            if state.pending_evaluations:
+                state.pending_evaluations["left"].remove(evaluator.label)
+        with loader_in_use(state, last.dataloader.dataloader, last.label):
+            self._engine.run_event(Event.EVAL_AFTER_ALL)
 
     def run_standalone(
         self, evaluators: Sequence[Evaluator], subset_num_batches: int | None
@@ -184,11 +183,10 @@ class EvalLoop:
             subset_num_batches: At most this many batches each; ``None`` for the evaluator's own.
         """
         self.agree(evaluators)
-        with buffers_shared(self._state.model):
-            self._engine.run_event(Event.EVAL_STANDALONE_START)
-            for evaluator in evaluators:
-                self.run(evaluator, subset_num_batches)
-            self._engine.run_event(Event.EVAL_STANDALONE_END)
+        self._engine.run_event(Event.EVAL_STANDALONE_START)
+        for evaluator in evaluators:
+            self.run(evaluator, subset_num_batches)
+        self._engine.run_event(Event.EVAL_STANDALONE_END)
 
     def run(
         self,
@@ -233,7 +231,8 @@ class EvalLoop:
             derived_seed(state.seed, f"evaluation of {label}", int(state.timestamp.batch))
         )
         in_use = loader_in_use(state, spec.dataloader, label, limit)
-        with streams, in_use, evaluating(state):
+        # Shared inside, since algorithms may have put other buffers in place, such as averages.
+        with streams, in_use, evaluating(state), buffers_shared(state.model):
             state.eval_timestamp = Timestamp()
             self._set_epoch(spec.dataloader)
             engine.run_event(Event.EVAL_START)

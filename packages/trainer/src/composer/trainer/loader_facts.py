@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from composer.trainer.seeking import takes_indices
 from composer.trainer.streams import OwnStreams, own_streams
@@ -153,6 +160,24 @@ class LoaderFacts:
             return len(self.dataset)
         except (TypeError, NotImplementedError):
             return None
+
+    @property
+    def order(self) -> str | None:
+        """In what order an epoch gives the items, in words; ``None`` where no sampler decides."""
+        if isinstance(self.dataset, IterableDataset) or not samplers_of(self.loader):
+            return None
+        sampler = sampler_in_use(self.loader)
+        if sampler is None:
+            return f"in batches of {type(samplers_of(self.loader)['batch_sampler']).__name__}"
+        name = type(sampler).__name__
+        if type(sampler) is SequentialSampler:
+            return f"in sequence ({name})"
+        if type(sampler) is RandomSampler:
+            return f"{'drawn anew each time' if sampler.replacement else 'shuffled'} ({name})"
+        if isinstance(sampler, DistributedSampler):
+            how = f"shuffled by seed {sampler.seed}" if sampler.shuffle else "in sequence"
+            return f"{how} and dealt to ranks ({name})"
+        return f"as {name} gives them"
 
     @property
     def own_source(self) -> str:

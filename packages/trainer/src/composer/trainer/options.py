@@ -11,13 +11,13 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from composer.checkpoint.formats import check_format
-from composer.checkpoint.layout import IgnoreKeys
+from composer.checkpoint.layout import IgnoreKeys, names_of, parse_ignored
+from composer.checkpoint.names import Names, check_apart, check_folder
 from composer.checkpoint.retention import Retention
 from composer.core.data_spec import DataSpec
 from composer.core.evaluator import Evaluator
@@ -26,16 +26,13 @@ from composer.core.model import ComposerModel
 from composer.core.scaler import needs_closure
 from composer.core.state import State
 from composer.core.time import Time, TimeUnit
-from composer.core.timestamp import Timestamp
 from composer.utils.counts import is_count
 from composer.utils.iteration import ensure_tuple
-from composer.utils.paths import format_name_with_dist_and_time
 from composer.utils.reproducibility import MAX_SEED
 
 __all__ = [
     "LoadOptions",
     "SaveOptions",
-    "as_list",
     "check_auto_microbatching",
     "check_epoch_length",
     "check_labels",
@@ -46,7 +43,6 @@ __all__ = [
     "check_ratio",
     "check_seed",
     "check_subset",
-    "ignored_keys",
     "parse_duration",
     "unwrap_compiled",
     "warn_large_microbatch",
@@ -400,43 +396,6 @@ def check_later_features(*, parallelism_config: Any, profiler: Any, precision_co
         raise NotImplementedError("precision_config comes with precision='amp_fp8'")
 
 
-def _check_template(argument: str, template: str) -> None:
-    if not template:
-        raise ValueError(f"{argument} must be a name such as 'ep{{epoch}}-ba{{batch}}.pt', not ''")
-    try:
-        format_name_with_dist_and_time(template, "run", Timestamp())
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"{argument}={template!r} is not a name template: {error}") from None
-
-
-def as_list(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Turn one string or several into a tuple, so that a string is not taken for its letters.
-
-    Args:
-        value: A string, a sequence of strings, or ``None``.
-
-    Returns:
-        The strings.
-    """
-    return (value,) if isinstance(value, str) else tuple(value or ())
-
-
-def ignored_keys(keys: Any) -> Any:
-    """Turn parts of a checkpoint to leave out into a tuple.
-
-    Args:
-        keys: A pattern, several, a function, or ``None``.
-
-    Returns:
-        The patterns; a function or ``None`` as it is.
-
-    Example:
-        >>> ignored_keys("state/optimizers")
-        ('state/optimizers',)
-    """
-    return keys if keys is None or callable(keys) else as_list(keys)
-
-
 def unwrap_compiled(model: Any) -> tuple[Any, Any]:
     """Take a model out of ``torch.compile``'s wrapper, keeping what computes its outputs.
 
@@ -462,7 +421,8 @@ class SaveOptions:
         folder: Where; ``None`` for not at all.
         filename: Name template of a checkpoint.
         latest_filename: Name template of the link to the newest.
-        overwrite: Whether files of another run may be in the way.
+        overwrite: Whether files of another run may be in the way; a run that continues itself
+            replaces its own in any case.
         interval: When.
         weights_only: Whether to save the model only.
         ignore_keys: What to leave out.
@@ -474,7 +434,9 @@ class SaveOptions:
         num_best_to_keep: How many of the best to keep.
 
     Raises:
-        ValueError: If the options contradict each other.
+        TypeError: If a place, a name or a pattern is no text.
+        ValueError: If the options contradict each other, or a name is no template, leads out of the
+            folder, or is shared by checkpoints of which one is kept.
         CompressorNotFound: If files of this name need a command that is not installed.
 
     Example:
@@ -497,20 +459,13 @@ class SaveOptions:
     num_best_to_keep: int = 1
 
     def __post_init__(self) -> None:
-        if self.folder is not None:
-            object.__setattr__(self, "folder", str(self.folder))
-        for argument, name in (
-            ("save_filename", self.filename),
-            ("save_latest_filename", self.latest_filename),
-        ):
-            if name is not None:
-                _check_template(argument, name)
-        if self.filename == self.latest_filename:
-            raise ValueError(
-                f"save_filename and save_latest_filename are both {self.filename!r}; the link to "
-                f"the newest checkpoint needs a name of its own"
-            )
-        Retention(
+        names = Names.parse(self.folder, self.filename, self.latest_filename, prefix="save_")
+        object.__setattr__(self, "folder", names.folder)
+        object.__setattr__(self, "filename", names.filename)
+        object.__setattr__(self, "latest_filename", names.latest)
+        ignored = parse_ignored(self.ignore_keys, "save_ignore_keys")
+        object.__setattr__(self, "ignore_keys", ignored)
+        retention = Retention(
             self.num_checkpoints_to_keep,
             self.keep_every,
             self.best_metric,
@@ -519,7 +474,7 @@ class SaveOptions:
             prefix="save_",
         )
         if self.folder is not None:
-            check_format(self.filename, "save_filename")
+            check_apart(self.filename, self.interval, retention, prefix="save_")
             return
         for argument, value in (
             ("save_keep_every", self.keep_every),
@@ -547,6 +502,10 @@ class LoadOptions:
         overrides: Settings that the script decides; ``None`` for those that it changed.
         autoresume: Whether to continue this run's newest checkpoint if there is one.
 
+    Raises:
+        TypeError: If a place, a pattern or a name is no text.
+        ValueError: If the path is empty, looks like a slip, or has a field that is not filled in.
+
     Example:
         >>> LoadOptions(path="a.pt").strict_model_weights
         True
@@ -558,13 +517,19 @@ class LoadOptions:
     strict_model_weights: bool = True
     progress_bar: bool = True
     ignore_keys: IgnoreKeys = None
-    exclude_algorithms: Sequence[str] = field(default_factory=tuple)
+    exclude_algorithms: Sequence[str] | None = ()
     overrides: Sequence[str] | None = None
     autoresume: bool = False
 
     def __post_init__(self) -> None:
         if self.path is not None:
-            object.__setattr__(self, "path", str(self.path))
+            object.__setattr__(self, "path", check_folder(self.path, "load_path"))
+        ignored = parse_ignored(self.ignore_keys, "load_ignore_keys")
+        object.__setattr__(self, "ignore_keys", ignored)
+        excluded = names_of(self.exclude_algorithms, "load_exclude_algorithms")
+        object.__setattr__(self, "exclude_algorithms", excluded)
+        if self.overrides is not None:
+            object.__setattr__(self, "overrides", names_of(self.overrides, "load_overrides"))
 
     def check(self, save: SaveOptions, *, run_name_given: bool) -> None:
         """Refuse autoresume without what it needs.
@@ -614,6 +579,16 @@ class LoadOptions:
                 "without save_folder or load_path; pass one of them, or take "
                 "on_nonfinite_loss='skip' or 'stop'"
             )
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether parts of a checkpoint may stay as the script has them."""
+        return bool(
+            self.weights_only
+            or self.ignore_keys
+            or self.exclude_algorithms
+            or not self.strict_model_weights
+        )
 
     def for_autoresume(self) -> LoadOptions:
         """Return the options for a checkpoint of this very run, which is restored whole.

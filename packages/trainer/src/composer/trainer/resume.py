@@ -19,7 +19,6 @@ from composer.checkpoint.load import (
 from composer.checkpoint.save import batch_size_of
 from composer.checkpoint.search import OwnFiles
 from composer.checkpoint.structure import check_structure
-from composer.core.persistence import restore
 from composer.trainer.options import LoadOptions, SaveOptions
 from composer.trainer.settings import (
     SettingsReport,
@@ -29,10 +28,8 @@ from composer.trainer.settings import (
 )
 from composer.utils import dist
 from composer.utils.paths import format_name_with_dist
-from composer.utils.tensors import clone_tensors
 
 if TYPE_CHECKING:
-    from composer.callbacks.checkpoint_saver import CheckpointSaver
     from composer.core.logger import Logger
     from composer.core.state import State
     from composer.trainer.schedules import Schedules
@@ -41,8 +38,6 @@ __all__ = [
     "Resumption",
     "of_other_kinds",
     "reconcile_late",
-    "restore_newest",
-    "restore_training",
     "resume",
 ]
 
@@ -55,16 +50,14 @@ class Resumption:
 
     Attributes:
         path: Where it was read from.
-        random_states: To be restored right before the first new batch.
         options: What was loaded of it and how, which is all where a run continues itself.
 
     Example:
-        >>> Resumption("a.pt", None).path
+        >>> Resumption("a.pt").path
         'a.pt'
     """
 
     path: str
-    random_states: list[dict[str, Any]] | None
     options: LoadOptions = field(default_factory=LoadOptions)
 
 
@@ -117,7 +110,7 @@ def resume(
         if of_other_kinds(state, saved.get("schedulers"), saved.get("settings")):
             del saved["schedulers"]
     seed = state.rank_zero_seed
-    random_states = apply_checkpoint(
+    state.random_resumption = apply_checkpoint(
         contents,
         state,
         logger,
@@ -135,56 +128,7 @@ def resume(
                 f"of seed={seed}, so that the run continues exactly",
                 stacklevel=2,
             )
-    return Resumption(path, random_states, load)
-
-
-def restore_newest(state: State, saver: CheckpointSaver | None, logger: Logger) -> str | None:
-    """Put back what the newest checkpoint of this run has, or the one that it began with.
-
-    Args:
-        state: The state of the run.
-        saver: Saves this run's checkpoints.
-        logger: Passed to algorithms that have to be applied again.
-
-    Returns:
-        Path or URI of the checkpoint; ``None`` if there is none.
-    """
-    if saver is not None:
-        saver.wait()
-    saved = [] if saver is None else saver.saved_checkpoints
-    # Rank zero writes the files, under names with its rank.
-    found = [saved[-1] if saved else state.load_path]
-    dist.broadcast_object_list(found)
-    path = found[0]
-    if path is not None:
-        restore_training(state, path, logger)
-    return path
-
-
-def restore_training(state: State, path: str, logger: Logger) -> None:
-    """Put a checkpoint's weights and what trains them back; clock, data and observers go on.
-
-    Args:
-        state: The state of the run.
-        path: Local path or URI of the checkpoint.
-        logger: Passed to algorithms that have to be applied again.
-
-    Raises:
-        FileNotFoundError: If there is no such checkpoint.
-        ValueError: If it is bad or does not fit.
-    """
-    saved = fetch_checkpoint(path, progress_bar=False)["state"]
-    fields = ["model", "optimizers", "algorithms", "scaler"]
-    own = {name: clone_tensors(saved[name]) for name in fields if name in saved}
-    # Learning rates are the schedules', and these follow the clock, which goes on.
-    options = [
-        [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-        for optimizer in state.optimizers
-    ]
-    restore(state, own, logger=logger, fields=fields)
-    for optimizer, groups in zip(state.optimizers, options, strict=True):
-        for group, kept in zip(optimizer.param_groups, groups, strict=True):
-            group.update(kept)
+    return Resumption(path, load)
 
 
 def of_other_kinds(state: State, saved: Any, settings: Any) -> bool:
@@ -251,7 +195,15 @@ def _reconcile(
     report = SettingsReport(load.overrides, strict)
     asked = state.settings["optimizers"]
     reconcile_optimizers(state, asked, stored.get("optimizers"), report)
-    then = {"precision": metadata.get("precision"), "max_duration": stored.get("max_duration")}
+    precision = metadata.get("precision")
+    if strict and precision not in (None, state.precision.value):
+        raise ValueError(
+            f"the checkpoint was made with precision={precision!r}, and this run has "
+            f"precision={state.precision.value!r}, with which it does not continue exactly; "
+            f"strict_mode=True does not go on with it. Pass precision={precision!r}, or start from "
+            f"the weights with load_weights_only=True"
+        )
+    then = {"precision": precision, "max_duration": stored.get("max_duration")}
     now = {"precision": state.precision.value, "max_duration": state.settings["max_duration"]}
     report_run(now, then)
     if schedules is None or not schedules.described:  # `fit` may still bring them

@@ -119,7 +119,9 @@ def _counts_tokens(model: Any) -> bool:
     )
 
 
-def num_loss_tokens(model: Any, spec: DataSpec, batch: Batch, *, on_tokens: bool) -> int | None:
+def num_loss_tokens(
+    model: Any, spec: DataSpec, batch: Batch, *, on_tokens: bool
+) -> int | float | None:
     """Count what a model's mean loss over a batch is a mean of, if that is tokens.
 
     Args:
@@ -141,8 +143,9 @@ def num_loss_tokens(model: Any, spec: DataSpec, batch: Batch, *, on_tokens: bool
         1
     """
     if _counts_tokens(model):
-        tokens: int | None = model.num_loss_tokens(batch)
-        return tokens
+        tokens: int | float | None = model.num_loss_tokens(batch)
+        if tokens is not None or not on_tokens:
+            return tokens
     if on_tokens:
         return spec.get_num_tokens_in_batch(batch, "loss_generating")
     if isinstance(batch, Mapping):
@@ -251,7 +254,9 @@ class TrainStep:
         self._loss_of = _under_autocast(state, loss or model.loss)
         self._create_graph = any(a.backwards_create_graph for a in state.algorithms)
         self._metrics = TrainMetrics(state)
-        self._asks_tokens = on_tokens or _counts_tokens(model)
+        self._asks_tokens = on_tokens or (
+            _counts_tokens(model) and model.refuses_batches_without_loss
+        )
         self._ranks = ranks
         # Of this step alone: optimizers that take turns have losses of different names.
         self._mean = LossMean()
@@ -310,7 +315,7 @@ class TrainStep:
         if self._tokens(batch) == 0:
             raise NoLossTokensError(self._state)
 
-    def _tokens(self, piece: Batch) -> int | None:
+    def _tokens(self, piece: Batch) -> int | float | None:
         return num_loss_tokens(self._model, self._spec, piece, on_tokens=self._on_tokens)
 
     def _weights(self, pieces: Sequence[Batch]) -> Sequence[float]:
@@ -387,9 +392,10 @@ class TrainStep:
                 self._train_piece(pieces[0], weights[0], losses)
                 return
             for piece, weight in zip(pieces, weights, strict=True):
-                # Where no token carries loss, the mean would be that of nothing.
-                if weight or self._metrics.active:
+                if weight:
                     self._train_piece(piece, weight, losses)
+                elif self._metrics.active:
+                    self._run_without_loss(piece, losses)
             return
         # Every rank takes part in an exchange, also without loss of its own.
         own = len(pieces)
@@ -400,10 +406,23 @@ class TrainStep:
         for i, (piece, weight) in enumerate(zip(pieces, weights, strict=True)):
             with sync.microbatch(last=i == last):
                 try:
-                    self._train_piece(piece, weight, losses, counts=i < own)
+                    if weight:
+                        self._train_piece(piece, weight, losses, counts=i < own)
+                    else:
+                        self._run_without_loss(piece, losses, counts=i < own)
                 except RuntimeError as error:
                     sync.explain(error)
                     raise
+
+    def _run_without_loss(
+        self, piece: Batch, losses: dict[str, torch.Tensor], *, counts: bool = True
+    ) -> None:
+        """Run a microbatch that nothing is learnt from; its mean loss would be that of nothing."""
+        loss_of, self._loss_of = self._loss_of, lambda outputs, batch: _nothing_of(outputs)
+        try:
+            self._train_piece(piece, 0.0, losses, counts=counts)
+        finally:
+            self._loss_of = loss_of
 
     def _train_piece(
         self,
@@ -447,9 +466,6 @@ class TrainStep:
     def _weigh(self, loss: Any, weight: float, losses: dict[str, torch.Tensor]) -> torch.Tensor:
         """Add a microbatch's share to the batch's losses; returns what is to be trained on."""
         total, named = reduce_loss(loss)
-        if weight == 0.0:
-            named = {name: torch.zeros_like(value) for name, value in named.items()}
-            total = _nothing_of(self._state.outputs)
         for name, value in named.items():
             value = value.detach()
             if weight != 1.0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +52,6 @@ from composer.trainer.options import (
     Interval,
     LoadOptions,
     SaveOptions,
-    as_list,
     check_epoch_length,
     check_labels,
     check_later_features,
@@ -62,17 +60,13 @@ from composer.trainer.options import (
     check_optimizers,
     check_seed,
     check_subset,
-    ignored_keys,
     parse_duration,
     unwrap_compiled,
     warn_replaced_labels,
 )
 from composer.trainer.prediction import predict
-from composer.trainer.resume import (
-    Resumption,
-    restore_newest,
-    resume,
-)
+from composer.trainer.resume import Resumption, resume
+from composer.trainer.rewinding import Rewinding
 from composer.trainer.run_names import run_name as name_run
 from composer.trainer.schedule_plan import SchedulePlan
 from composer.trainer.schedules import scale_duration
@@ -244,6 +238,7 @@ class Trainer:
     _microbatch_size: int | float | str | None
     # How it went so far: what was loaded, and whether the last call of `fit` met an error
     _resumption: Resumption | None
+    _rewinding: Rewinding | None
     _failed: bool
 
     def __init__(
@@ -349,10 +344,10 @@ class Trainer:
             folder=save_folder,
             filename=save_filename,
             latest_filename=save_latest_filename,
-            overwrite=save_overwrite or autoresume,
+            overwrite=save_overwrite,
             interval=save_interval,
             weights_only=save_weights_only,
-            ignore_keys=ignored_keys(save_ignore_keys),
+            ignore_keys=save_ignore_keys,
             num_checkpoints_to_keep=save_num_checkpoints_to_keep,
             async_save=save_async,
             keep_every=save_keep_every,
@@ -366,9 +361,9 @@ class Trainer:
             weights_only=load_weights_only,
             strict_model_weights=load_strict_model_weights,
             progress_bar=load_progress_bar,
-            ignore_keys=ignored_keys(load_ignore_keys),
-            exclude_algorithms=as_list(load_exclude_algorithms),
-            overrides=None if load_overrides is None else as_list(load_overrides),
+            ignore_keys=load_ignore_keys,
+            exclude_algorithms=load_exclude_algorithms,
+            overrides=load_overrides,
             autoresume=autoresume,
         )
         loading.check(saving, run_name_given=name_given)
@@ -507,6 +502,9 @@ class Trainer:
                 turns=bool(self._turns),
                 auto=device_train_microbatch_size == "auto",
             )
+            self._rewinding = None
+            if self._nonfinite_policy is NonFiniteAction.REWIND:
+                self._rewinding = Rewinding(self.state, self.engine, self._saver, self._resumption)
             self._failed = False
 
     # ---- set-up that `fit` repeats ------------------------------------------------------------
@@ -677,7 +675,8 @@ class Trainer:
 
     def _rewind(self) -> str | None:
         """Put weights and optimizers of the newest checkpoint back; returns its name."""
-        path = restore_newest(self.state, self._saver, self.logger)
+        assert self._rewinding is not None
+        path = self._rewinding()
         if path is not None:
             self._plan.current.refresh()
         return path
@@ -693,11 +692,16 @@ class Trainer:
 
     def _take_random_state(self) -> Callable[[], None] | None:
         """The random streams of the checkpoint, to be restored once, as the last thing."""
-        resumption = self._resumption
-        if resumption is None or resumption.random_states is None:
+        state = self.state
+        if state.random_resumption is None:
             return None
-        self._resumption = dataclasses.replace(resumption, random_states=None)
-        return partial(load_rng_state, resumption.random_states)
+
+        def restore() -> None:
+            saved, state.random_resumption = state.random_resumption, None
+            if saved is not None:
+                load_rng_state(saved)
+
+        return restore
 
     # ---- evaluation and prediction ------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from composer.utils.dist.collectives import (
     barrier,
     broadcast,
     broadcast_object_list,
+    lost_peer,
     max_over_ranks,
     sum_over_ranks,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "is_available",
     "is_initialized",
     "local_rank_zero_download_and_wait",
+    "lost_peer",
     "max_over_ranks",
     "run_local_rank_zero_first",
     "sum_over_ranks",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as torch_dist
 
-from composer.utils.dist.world import get_world_size, is_initialized
+from composer.utils.dist.world import get_global_rank, get_world_size, is_initialized
 from composer.utils.suggestions import did_you_mean
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_object_list",
+    "lost_peer",
     "max_over_ranks",
     "sum_over_ranks",
 ]
@@ -56,6 +57,46 @@ def _device_for(group: torch_dist.ProcessGroup | None) -> torch.device:
     return torch.device("cpu")
 
 
+# What gloo writes into the errors of its connections, which have no type of their own.
+_TRANSPORT = ("gloo/transport", "Connection closed by peer", "Connection reset by peer")
+
+
+def lost_peer(error: BaseException) -> str | None:
+    """Say in words that an error is about another rank, if it is.
+
+    Args:
+        error: What an exchange between ranks met.
+
+    Returns:
+        A sentence; ``None`` for an error of this rank's own.
+
+    Example:
+        >>> lost_peer(RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer"))[:45]
+        'rank 0 does not hear from another rank, which'
+        >>> lost_peer(RuntimeError("a shape does not fit")) is None
+        True
+    """
+    told = str(error)
+    kinds = (torch_dist.DistBackendError, torch_dist.DistNetworkError)
+    if not isinstance(error, kinds) and not any(part in told for part in _TRANSPORT):
+        return None
+    return (
+        f"rank {get_global_rank()} does not hear from another rank, which ended or is too late: "
+        f"look at that rank's own error or log, this one only follows from it. If none of them "
+        f"failed, one is slower than dist_timeout allows"
+    )
+
+
+def _exchange(collective: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    try:
+        collective(*args, **kwargs)
+    except RuntimeError as error:
+        said = lost_peer(error)
+        if said is None:
+            raise
+        raise RuntimeError(said) from error
+
+
 def barrier(group: torch_dist.ProcessGroup | None = None) -> None:
     """Wait until all ranks are here.
 
@@ -69,7 +110,7 @@ def barrier(group: torch_dist.ProcessGroup | None = None) -> None:
         >>> barrier()
     """
     if _has_peers():
-        torch_dist.barrier(group=group)
+        _exchange(torch_dist.barrier, group=group)
 
 
 def all_reduce(
@@ -103,7 +144,7 @@ def all_reduce(
             f"{did_you_mean(name, names)}"
         )
     if _has_peers():
-        torch_dist.all_reduce(tensor, op=getattr(torch_dist.ReduceOp, name), group=group)
+        _exchange(torch_dist.all_reduce, tensor, op=getattr(torch_dist.ReduceOp, name), group=group)
 
 
 def broadcast(tensor: torch.Tensor, src: int, group: torch_dist.ProcessGroup | None = None) -> None:
@@ -121,7 +162,7 @@ def broadcast(tensor: torch.Tensor, src: int, group: torch_dist.ProcessGroup | N
         >>> broadcast(torch.ones(2), src=0)
     """
     if _has_peers():
-        torch_dist.broadcast(tensor, src, group=group)
+        _exchange(torch_dist.broadcast, tensor, src, group=group)
 
 
 def broadcast_object_list(
@@ -141,7 +182,7 @@ def broadcast_object_list(
         >>> broadcast_object_list(["run name"])
     """
     if _has_peers():
-        torch_dist.broadcast_object_list(object_list, src=src, group=group)
+        _exchange(torch_dist.broadcast_object_list, object_list, src=src, group=group)
 
 
 def all_gather(
@@ -167,7 +208,7 @@ def all_gather(
     if not _has_peers():
         return [tensor]
     gathered = [torch.empty_like(tensor) for _ in range(_group_size(group))]
-    torch_dist.all_gather(gathered, tensor.contiguous(), group=group)
+    _exchange(torch_dist.all_gather, gathered, tensor.contiguous(), group=group)
     return gathered
 
 
@@ -192,7 +233,7 @@ def all_gather_object(obj: TObj, group: torch_dist.ProcessGroup | None = None) -
     if not _has_peers():
         return [obj]
     gathered: list[Any] = [None] * _group_size(group)
-    torch_dist.all_gather_object(gathered, obj, group=group)
+    _exchange(torch_dist.all_gather_object, gathered, obj, group=group)
     return gathered
 
 
@@ -216,7 +257,7 @@ def any_rank(flag: bool, group: torch_dist.ProcessGroup | None = None) -> bool:
     if not _has_peers() or _group_size(group) == 1:
         return bool(flag)
     answer = torch.tensor([int(bool(flag))], dtype=torch.int32, device=_device_for(group))
-    torch_dist.all_reduce(answer, op=torch_dist.ReduceOp.MAX, group=group)
+    _exchange(torch_dist.all_reduce, answer, op=torch_dist.ReduceOp.MAX, group=group)
     return bool(answer.item())
 
 
@@ -262,6 +303,6 @@ def _reduced(values: Sequence[float], operation: Any) -> list[float]:
     if not _has_peers():
         return [float(value) for value in values]
     exchanged = torch.tensor(values, dtype=torch.float64, device=_device_for(None))
-    torch_dist.all_reduce(exchanged, op=operation)
+    _exchange(torch_dist.all_reduce, exchanged, op=operation)
     reduced: list[float] = exchanged.tolist()
     return reduced

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import os
+import time
 from typing import Any, Protocol
 
 import torch.distributed as torch_dist
@@ -20,6 +22,9 @@ _SINGLE_PROCESS = {
     "LOCAL_WORLD_SIZE": "1",
     "NODE_RANK": "0",
 }
+
+# In seconds; what waits for it needs microseconds, and on a busy machine its turn.
+_MOMENT = 0.2
 
 
 class _HasBackend(Protocol):
@@ -83,3 +88,16 @@ def initialize_dist(device: str | Any | None = None, timeout: float = 300.0) -> 
             f"{', '.join(missing)}. Start the script with the launcher, or set them on every rank."
         )
     torch_dist.init_process_group(wanted, timeout=delta)
+    atexit.register(_let_threads_finish)
+
+
+def _let_threads_finish() -> None:
+    """Wait a moment before the interpreter goes, where other threads may still need it.
+
+    A thread of gloo's lets go of the tensors of the last exchange only after that has returned
+    here. It needs the interpreter for this, and one that is gone by then aborts the process, after
+    all is done: the launcher would count a run that succeeded as failed. Sleeping lets it through;
+    ending the process group would not, since a data-parallel wrapper keeps its threads.
+    """
+    if is_initialized():
+        time.sleep(_MOMENT)
