@@ -49,7 +49,7 @@ def recast(module: nn.Module, cls: type[M], **attributes: Any) -> M:
         twin.__dict__[name] = dict(module.__dict__[name])
     for name, value in attributes.items():
         setattr(twin, name, value)
-    return twin  # type: ignore[no-any-return]
+    return twin
 
 
 def to_autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:

@@ -99,7 +99,7 @@ class SAMOptimizer(torch.optim.Optimizer):
         self.param_groups = self.base_optimizer.param_groups
         self.state = self.base_optimizer.state
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make a step.
 
         Args:
@@ -142,7 +142,7 @@ class SAMOptimizer(torch.optim.Optimizer):
         self.num_steps += 1
         return loss
 
-    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state.
 
         Returns:
@@ -155,7 +155,7 @@ class SAMOptimizer(torch.optim.Optimizer):
         """
         return self.base_optimizer.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Put a state into the wrapped optimizer.
 
         Args:
