@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,20 @@ def test_copies_in_pages_are_exact(page: str, language: str, source: Path) -> No
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert (ROOT / source).read_text(encoding="utf-8") in blocks
+
+
+def test_the_page_of_methods_lists_what_is_installed() -> None:
+    with (ROOT / "packages" / "algorithms" / "pyproject.toml").open("rb") as file:
+        table = tomllib.load(file)["project"]["entry-points"]["composer.algorithms"]
+    page = (ROOT / "docs" / "methods.md").read_text()
+    readme = (ROOT / "packages" / "algorithms" / "README.md").read_text()
+    for name, value in table.items():
+        title = value.partition(":")[2]
+        assert f"[{title}](../packages/algorithms/src/composer/algorithms/{name}/README.md)" in page
+        assert title in readme
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "tools" / "mkdocs.yml").read_text()
+    for path in (ROOT / "docs").glob("*.md"):
+        assert f": {path.name}\n" in text
