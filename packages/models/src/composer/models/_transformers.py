@@ -45,7 +45,7 @@ def build_network(
     Example:
         >>> fresh = {"use_pretrained": False, "pretrained_model_name": None}
         >>> sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2}
-        >>> model = network(
+        >>> model = build_network(
         ...     "AutoModelForMaskedLM", "BertConfig", "bert-base-uncased", **fresh,
         ...     model_config=sizes | {"vocab_size": 50}, gradient_checkpointing=False
         ... )
