@@ -133,6 +133,10 @@ def _but_first(b: dict[str, torch.Tensor]) -> int:
     return sum(label != -100 for row in b["labels"].tolist() for label in row[1:])
 
 
+def _one_each(b: dict[str, torch.Tensor]) -> int:
+    return sum(label != -100 for label in b["labels"].tolist())
+
+
 def _none(b: dict[str, torch.Tensor]) -> None:
     return None
 
@@ -167,7 +171,7 @@ KINDS = {
         bert("SequenceClassification", num_labels=3),
         _with_labels(lambda: torch.randint(0, 3, (5,))),
         lambda o, b: by_token(o.logits, b["labels"]),
-        _none,
+        _one_each,
     ),
     "several classes at once": Kind(
         bert("SequenceClassification", num_labels=7, problem_type="multi_label_classification"),
@@ -184,9 +188,9 @@ KINDS = {
     "classes of tokens": Kind(
         bert("TokenClassification", num_labels=VOCABULARY), _with_labels(ragged), _same, _all
     ),
-    "spans": Kind(bert("QuestionAnswering"), _spans, _span_loss, _none),
+    "spans": Kind(bert("QuestionAnswering"), _spans, _span_loss, lambda b: 5),
     "choices": Kind(
-        bert("MultipleChoice"), _choices, lambda o, b: by_token(o.logits, b["labels"]), _none
+        bert("MultipleChoice"), _choices, lambda o, b: by_token(o.logits, b["labels"]), _one_each
     ),
 }
 
@@ -653,4 +657,4 @@ def test_a_model_without_a_vocabulary() -> None:
     torch.testing.assert_close(
         model.loss(outputs, batch), by_token(outputs.logits, batch["labels"])
     )
-    assert model.num_loss_tokens(batch) is None
+    assert model.num_loss_tokens(batch) == 5

@@ -213,7 +213,7 @@ def test_a_checkpoint_of_transformers_is_exported(
     tokens = torch.randint(20, (3, 8))
     with torch.no_grad():
         outputs = torch.export.load(target).module()(
-            input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False
+            input_ids=tokens, attention_mask=torch.ones_like(tokens)
         )
         expected = model.model.eval()(input_ids=tokens).logits
     torch.testing.assert_close(outputs.logits, expected, rtol=1e-4, atol=1e-5)

@@ -23,6 +23,7 @@ __all__ = [
     "adapter_keys",
     "add_adapter",
     "base_weights",
+    "check_restorable",
     "embedding_keys",
     "filter_state_dict_peft",
     "forgive_base_weights",
@@ -110,6 +111,42 @@ def add_adapter(model: Any, peft_config: Any) -> Any:
     with quiet_peft():
         # peft writes into the configuration, which its owner may want to use again.
         return peft.get_peft_model(model, copy.deepcopy(peft_config))
+
+
+def check_restorable(adapters: Mapping[str, Any], *, alone: bool) -> None:
+    """Refuse adapters that a file does not hold whole.
+
+    Args:
+        adapters: Name to configuration of peft.
+        alone: Whether the weights of the model beneath are left out of the file.
+
+    Raises:
+        ValueError: If one changes the weights beneath by draws, or by a function, that nobody can
+            repeat.
+
+    Example:
+        >>> from peft import LoraConfig
+        >>> check_restorable({"default": LoraConfig(init_lora_weights="pissa")}, alone=True)
+        >>> drawn = LoraConfig(init_lora_weights="pissa_niter_4")
+        >>> check_restorable({"default": drawn}, alone=True)
+        Traceback (most recent call last):
+        ValueError: init_lora_weights='pissa_niter_4' changes the weights beneath ...
+    """
+    for name, config in adapters.items():
+        init = getattr(config, "init_lora_weights", None)
+        if alone and isinstance(init, str) and "_niter_" in init:
+            raise ValueError(
+                f"init_lora_weights={init!r} changes the weights beneath the adapter {name!r} by a "
+                f"decomposition that draws random numbers, so the adapter alone does not say what "
+                f"was trained; pass should_save_peft_only=False, and export it merged, or use "
+                f"init_lora_weights='pissa', which is exact"
+            )
+        mask = getattr(config, "mask_type", "random")
+        if _name(config.peft_type) == "SHIRA" and mask != "random":
+            raise ValueError(
+                f"mask_type={mask!r} of the adapter {name!r} names a function of yours, whose mask "
+                f"no file keeps; mask_type must be 'random'"
+            )
 
 
 def num_prompt_tokens(model: Any) -> int:

@@ -1,4 +1,4 @@
-"""What of a batch goes into the model, what its metrics compare with, and what the loss counts."""
+"""What of a batch goes into the model, and what its metrics compare with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 
 from composer.models.huggingface.adapters import num_prompt_tokens
 from composer.models.huggingface.heads import (
-    IGNORED,
     forward_arguments,
     is_encoder_decoder,
     logits_in,
@@ -17,7 +16,7 @@ from composer.models.huggingface.heads import (
     next_token_labels,
 )
 
-__all__ = ["count_loss_tokens", "inputs_of", "targets_of", "without_labels"]
+__all__ = ["inputs_of", "targets_of", "without_labels"]
 
 
 def inputs_of(batch: Any, accepted: Collection[str]) -> dict[str, Any]:
@@ -111,33 +110,3 @@ def targets_of(model: Any, batch: Mapping[str, Any], outputs: Any, *, shift: boo
     in_front = num_prompt_tokens(model)
     length = logits_in(outputs).shape[1] if in_front else None
     return next_token_labels(labels, length=length)
-
-
-def count_loss_tokens(model: Any, batch: Any, *, shift: bool) -> int | None:
-    """Count the tokens that a model's loss is a mean over.
-
-    Args:
-        model: A model of transformers or of peft.
-        batch: A batch or a part of one.
-        shift: Whether the loss compares each position with the label after it.
-
-    Returns:
-        The number; ``None`` if the batch does not hold a label per token.
-
-    Example:
-        >>> labels = torch.tensor([[4, 5, -100]])
-        >>> count_loss_tokens(torch.nn.Linear(1, 1), {"labels": labels}, shift=True)
-        1
-    """
-    labels = batch.get("labels") if isinstance(batch, Mapping) else None
-    if not isinstance(labels, torch.Tensor) or labels.dim() < 2 or labels.is_floating_point():
-        return None
-    if shift:
-        # After a learned prompt the first label is predicted from the prompt.
-        first = 0 if num_prompt_tokens(model) else 1
-        return int((labels[..., first:] != IGNORED).sum())
-    ids = batch.get("input_ids")
-    per_token = isinstance(ids, torch.Tensor) and ids.shape == labels.shape
-    if not per_token and not is_encoder_decoder(model):
-        return None
-    return int((labels != IGNORED).sum())

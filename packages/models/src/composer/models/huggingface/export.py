@@ -6,19 +6,28 @@ memory; only merging adapters builds the model. The folder appears whole or not 
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from composer.models.huggingface._arguments import check_flags
 from composer.models.huggingface._doors import import_peft
-from composer.models.huggingface.adapters import filter_state_dict_peft, quiet_peft
+from composer.models.huggingface.adapters import (
+    adapter_keys,
+    check_restorable,
+    embedding_keys,
+    filter_state_dict_peft,
+    quiet_peft,
+)
 from composer.models.huggingface.from_checkpoint import read_contents
 from composer.models.huggingface.metadata import (
     ModelFacts,
@@ -28,14 +37,18 @@ from composer.models.huggingface.metadata import (
 )
 from composer.models.huggingface.rebuild import (
     build_model,
+    fill,
     find_class,
+    holds_base,
     load_trained,
     stored_weights,
     with_adapters,
 )
 from composer.models.huggingface.safetensors_file import TensorShape, write_safetensors
+from composer.models.huggingface.ties import part_shared, tied_weights
 from composer.models.huggingface.tokenizer import write_tokenizer_files
 from composer.utils.dtypes import STR_TO_DTYPE
+from composer.utils.paths import local_path
 
 __all__ = [
     "Exported",
@@ -96,8 +109,9 @@ def write_huggingface_pretrained_from_composer_checkpoint(
     Raises:
         FileNotFoundError: If there is no such checkpoint.
         FileExistsError: If something is in the folder.
-        ValueError: If the checkpoint holds no model of Hugging Face, or an argument is not
-            accepted.
+        TypeError: If an argument is of another kind.
+        ValueError: If the checkpoint holds no model of Hugging Face, or weights that do not fit
+            its model, or an argument is not accepted.
 
     Example:
         >>> from composer.models import HuggingFaceModel
@@ -163,7 +177,8 @@ def export_contents(
         ...     print("no model of Hugging Face" in str(error))
         True
     """
-    target = Path(output_folder)
+    check_flags(trust_remote_code=trust_remote_code)
+    target = local_path(output_folder, "output_folder")
     facts = ModelFacts(huggingface_part(contents, shown))
     if adapter is not None and adapter not in _ADAPTER_WAYS:
         raise ValueError(f"adapter={adapter!r} must be one of {', '.join(_ADAPTER_WAYS)}")
@@ -171,6 +186,9 @@ def export_contents(
         raise ValueError(f"adapter={adapter!r} was given, but the model in {shown} has no adapters")
     number_format = _parse_dtype(dtype)
     largest = parse_size(max_shard_size)
+    for parent in target.parents:
+        if parent.exists() and not parent.is_dir():
+            raise NotADirectoryError(f"{parent} is a file, so {target} cannot be in it")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is no empty folder; choose another")
     weights = stored_weights(contents, shown)
@@ -178,7 +196,10 @@ def export_contents(
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         if facts.adapters and adapter != "merged":
-            done = _write_adapter(part, facts, weights, number_format, trust_remote_code)
+            done = _write_adapter(
+                part, facts, weights, number_format,
+                shown=shown, trust_remote_code=trust_remote_code,
+            )  # fmt: skip
         else:
             done = _write_model(
                 part, contents, facts, weights, number_format, largest,
@@ -214,7 +235,8 @@ def parse_size(size: int | str) -> int:
     """
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
     units |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
+    text = str(size) if isinstance(size, int | str) and not isinstance(size, bool) else ""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = found[2].upper() if found else ""
     value = int(float(found[1]) * units[unit]) if found and unit in units else 0
     if value < 1:
@@ -226,8 +248,8 @@ def _parse_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if dtype is None:
         return None
     names = {str(kind).removeprefix("torch."): kind for kind in _FLOATING} | STR_TO_DTYPE
-    found = dtype if isinstance(dtype, torch.dtype) else names.get(dtype)
-    if found not in _FLOATING:
+    found = names.get(dtype) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or found not in _FLOATING:
         raise ValueError(f"dtype={dtype!r} must be one of {', '.join(names)}")
     return found
 
@@ -242,28 +264,24 @@ def _write_model(
 ) -> Exported:  # fmt: skip
     config = facts.config
     if facts.adapters:
-        model = load_trained(
-            contents, shown=shown, base_model=base_model, trust_remote_code=trust_remote_code
+        merged = _merged(
+            contents, facts, shown=shown, base_model=base_model, trust_remote_code=trust_remote_code
         )
-        base = model.get_base_model()
-        if model.active_peft_config.is_prompt_learning or not hasattr(model, "merge_and_unload"):
-            raise ValueError(
-                f"an adapter of the kind {model.active_peft_config.peft_type.value} cannot be "
-                f"worked into the weights of its model; export it alone"
-            )
-        with quiet_peft():
-            merged = model.merge_and_unload(safe_merge=True, adapter_names=[facts.adapter_name])
-        weights = dict(merged.state_dict())
-        config = {**config, **json.loads(base.config.to_json_string())}
+        name, weights = type(merged).__name__, dict(merged.state_dict())
+        config = {**config, **json.loads(merged.config.to_json_string())}
+        tied, untied = _ties(weights, lambda tied: _twin(merged, tied), shown)
     else:
-        merged = _skeleton(facts, trust_remote_code)
-    tied = _tied_weights(merged, weights)
-    if tied is None:
-        tied, config["tie_word_embeddings"] = {}, False
+        name = facts.class_name
+
+        def build(tied: bool) -> Any | None:
+            return _skeleton(facts, trust_remote_code, tied=tied)
+
+        tied, untied = _ties(weights, build, shown)
+    if untied:
+        config["tie_word_embeddings"] = False
     kept = {name: tensor for name, tensor in weights.items() if name not in tied}
     shapes = {name: _shape(tensor, dtype) for name, tensor in kept.items()}
     files = _write_shards(folder, "model", shapes, kept, largest)
-    name = facts.class_name if merged is None else type(merged).__name__
     _write_json(folder / "config.json", _told(config, name, shapes.values()))
     files.append("config.json")
     if facts.generation is not None:
@@ -272,44 +290,80 @@ def _write_model(
     return Exported(files, len(kept), tied)
 
 
-def _skeleton(facts: ModelFacts, trust_remote_code: bool, *, device: str = "meta") -> Any | None:
+def _merged(
+    contents: Mapping[str, Any], facts: ModelFacts, *, shown: str, base_model: Any,
+    trust_remote_code: bool,
+) -> Any:  # fmt: skip
+    """The plain model with its adapter in its weights."""
+    with warnings.catch_warnings():
+        # Said of adapters on tied weights, which are taken apart before they are merged.
+        warnings.filterwarnings("ignore", ".*`?tie_word_embeddings=True`?", UserWarning)
+        model = load_trained(
+            contents, shown=shown, base_model=base_model, trust_remote_code=trust_remote_code
+        )
+        if model.active_peft_config.is_prompt_learning or not hasattr(model, "merge_and_unload"):
+            raise ValueError(
+                f"an adapter of the kind {model.active_peft_config.peft_type.value} cannot be "
+                f"worked into the weights of its model; export it alone"
+            )
+        # An adapter on one of two tied weights changes that one alone.
+        part_shared(model)
+        config = model.get_base_model().config
+        says_tied = getattr(config, "tie_word_embeddings", False)
+        if says_tied:  # else peft warns that they are not, though they may be equal afterwards
+            config.tie_word_embeddings = False
+        with quiet_peft():
+            merged = model.merge_and_unload(safe_merge=True, adapter_names=[facts.adapter_name])
+    if says_tied:
+        merged.config.tie_word_embeddings = True
+    return merged
+
+
+def _twin(model: Any, tied: bool) -> Any:
+    """A new model like one, without numbers."""
+    config = copy.deepcopy(model.config)
+    if not tied:
+        config.tie_word_embeddings = False
+    with torch.device("meta"):
+        return type(model)(config)
+
+
+def _skeleton(
+    facts: ModelFacts, trust_remote_code: bool, *, device: str = "meta", tied: bool = True
+) -> Any | None:
     """The model without numbers, which says what is tied; none for a class that is not known."""
     try:
         cls = find_class(facts, None, trust_remote_code=trust_remote_code)
     except ValueError:
         return None
-    config = load_config(facts.config, trust_remote_code=trust_remote_code)
+    content = facts.config if tied else {**facts.config, "tie_word_embeddings": False}
+    config = load_config(content, trust_remote_code=trust_remote_code)
     with torch.device(device):
         return build_model(cls, config, trust_remote_code=trust_remote_code)
 
 
-def _tied_weights(model: Any | None, weights: Mapping[str, Any]) -> dict[str, str] | None:
-    """Names that stand for the same weight as another, to that other.
+def _ties(
+    weights: Mapping[str, Any], build: Callable[[bool], Any | None], shown: str
+) -> tuple[dict[str, str], bool]:
+    """What is tied, and whether the configuration has to say that nothing is.
 
-    ``None`` if weights that the model ties differ, of which none may be thrown away.
+    The model without numbers takes the weights too, so that a missing or misshapen one is noticed.
     """
-    named = {} if model is None else model.state_dict(keep_vars=True)
-    first: dict[int, str] = {}
-    tied = {}
-    for name, tensor in weights.items():
-        if model is None:  # by memory, for a class that is not at hand
-            place = tensor.data_ptr() if tensor.numel() else id(tensor)
-        elif name in named:
-            place = id(named[name])
-        else:
-            continue
-        other = first.setdefault(place, name)
-        if other != name:
-            if not _same(weights[other], tensor):
-                return {} if model is None else None
-            tied[name] = other
-    return tied
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if (a.shape, a.dtype, a.stride()) != (b.shape, b.dtype, b.stride()):
-        return False
-    return a.data_ptr() == b.data_ptr() or torch.equal(a, b)
+    model = build(True)
+    tied = tied_weights(model, weights)
+    untied = tied is None
+    if tied is None:
+        model = build(False)
+        tied = tied_weights(model, weights)
+        if tied is None:
+            raise ValueError(
+                f"weights of {shown} that its model ties differ, and its configuration has no "
+                f"`tie_word_embeddings` that would untie them, so no folder can hold them; take "
+                f"the model with HuggingFaceModel.hf_from_composer_checkpoint"
+            )
+    if model is not None:
+        fill(model, weights, shown, assign=True)
+    return tied, untied
 
 
 def _shape(tensor: torch.Tensor, dtype: torch.dtype | None) -> TensorShape:
@@ -376,10 +430,10 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _write_adapter(
     folder: Path, facts: ModelFacts, weights: Mapping[str, Any], dtype: torch.dtype | None,
-    trust_remote_code: bool,
+    *, shown: str, trust_remote_code: bool,
 ) -> Exported:  # fmt: skip
     assert facts.adapter is not None
-    saved = _as_peft_saves(facts, weights, trust_remote_code)
+    saved = _as_peft_saves(facts, weights, shown, trust_remote_code)
     shapes = {name: _shape(tensor, dtype) for name, tensor in saved.items()}
     write_safetensors(
         folder / "adapter_model.safetensors",
@@ -392,23 +446,30 @@ def _write_adapter(
 
 
 def _as_peft_saves(
-    facts: ModelFacts, weights: Mapping[str, Any], trust_remote_code: bool
+    facts: ModelFacts, weights: Mapping[str, Any], shown: str, trust_remote_code: bool
 ) -> dict[str, torch.Tensor]:
     """The adapter's weights under the names of peft's files; embeddings if they were kept too."""
     config = load_adapter_config(facts.adapter or {})
-    # What peft saves of a prompt it computes from the prompt's weights, which takes numbers.
-    device = "cpu" if config.is_prompt_learning else "meta"
+    check_restorable({facts.adapter_name: config}, alone=True)
+    # What peft saves of a prompt it computes from the prompt's weights, and the mask of a sparse
+    # adapter from the sizes; both take numbers.
+    counted = config.is_prompt_learning or config.peft_type == "SHIRA"
+    device = "cpu" if counted else "meta"
     base = _skeleton(facts, trust_remote_code, device=device)
     if base is None:
         return filter_state_dict_peft(dict(weights), config, facts.adapter_name)
     with torch.device(device):
         model = with_adapters(base, facts)
-    model.load_state_dict(dict(weights), strict=False, assign=True)
+    alone = not holds_base(weights)
+    # Beside adapters alone, embeddings are kept only if they have rows that the base lacks.
+    rows = set(embedding_keys(model)) - set(adapter_keys(model))
+    with_rows = alone and not rows.isdisjoint(weights)
+    fill(model, weights, shown, alone=alone, assign=True)
     own = dict(model.state_dict())
     peft = import_peft()
     with quiet_peft():
         saved = peft.get_peft_model_state_dict(
             model, state_dict=dict(own), adapter_name=facts.adapter_name,
-            save_embedding_layers=False,
+            save_embedding_layers=with_rows,
         )  # fmt: skip
     return {name: tensor for name, tensor in saved.items() if not tensor.is_meta}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from composer.models.huggingface.metadata import ModelFacts, huggingface_part, load_config
+from composer.models.huggingface._arguments import check_flags
+from composer.models.huggingface.metadata import ModelFacts, changed_config, huggingface_part
 from composer.models.huggingface.rebuild import (
     build_model,
     find_class,
@@ -76,6 +77,7 @@ def load_huggingface_tokenizer_from_saved_state(
         >>> load_huggingface_tokenizer_from_saved_state({}) is None
         True
     """
+    check_flags(trust_remote_code=trust_remote_code)
     name = ModelFacts(hf_state).config.get("_name_or_path", "") if "model" in hf_state else ""
     return load_tokenizer(
         hf_state.get("tokenizer") or {},
@@ -103,8 +105,9 @@ def load_huggingface_model_from_saved_state(
         The model of transformers with new weights.
 
     Raises:
+        TypeError: If an argument is of another kind.
         ValueError: If the checkpoint keeps no model, or one of a class that is not
-            transformers' own and was not given.
+            transformers' own and was not given, or there is no such entry of the configuration.
 
     Example:
         >>> small = {"model_type": "gpt2", "n_embd": 4, "n_layer": 1, "n_head": 1}
@@ -115,7 +118,7 @@ def load_huggingface_model_from_saved_state(
     """
     del hf_state  # it is a part of the file
     facts = ModelFacts(huggingface_part(loaded_state_dict))
-    config = load_config({**facts.config, **(model_config_kwargs or {})})
+    config = changed_config(facts.config, model_config_kwargs, "model_config_kwargs")
     model = build_model(find_class(facts, model_instantiation_class), config)
     set_generation(model, facts)
     return model
@@ -143,12 +146,14 @@ def hf_from_composer_checkpoint(
             transformers, a folder, or a name on the Hub; by default what the adapter names.
 
     Returns:
-        The model, of peft if it has adapters, and the tokenizer or ``None``.
+        The model, of peft if it has adapters, in evaluation mode and in the types that it was
+        trained in, and the tokenizer or ``None``.
 
     Raises:
+        TypeError: If an argument is of another kind.
         FileNotFoundError: If there is no such checkpoint.
         ValueError: If it holds no model of Hugging Face, or weights that do not fit it, or if
-            its base is not found.
+            its base or class is not found, or there is no such entry of the configuration.
 
     Example:
         >>> import tempfile, torch
@@ -163,6 +168,7 @@ def hf_from_composer_checkpoint(
         >>> torch.equal(again.lm_head.weight, model.model.lm_head.weight)
         True
     """
+    check_flags(trust_remote_code=trust_remote_code)
     contents = read_contents(checkpoint_path, local_checkpoint_save_location)
     model = load_trained(
         contents,

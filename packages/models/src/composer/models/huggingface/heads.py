@@ -6,6 +6,7 @@ takes, and its outputs come as a mapping, an object or a tuple.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "maybe_get_underlying_model",
     "next_token_labels",
     "shifts_labels",
+    "without_cache",
 ]
 
 #: The label of a position that carries no loss.
@@ -203,6 +205,33 @@ def logits_in(outputs: Any) -> Any:
 
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 0
+
+
+def without_cache(model: Any) -> Any:
+    """Return a model that does not keep the past of a text.
+
+    Args:
+        model: A model of transformers or of peft, which is left as it is.
+
+    Returns:
+        A copy that shares the weights; the model itself if no part of it keeps a past.
+
+    Example:
+        >>> module = torch.nn.Linear(1, 1)
+        >>> without_cache(module) is module
+        True
+    """
+    if not any(_keeps_past(part) for part in model.modules()):
+        return model
+    tensors = [*model.parameters(), *model.buffers()]
+    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    for part in filter(_keeps_past, twin.modules()):
+        part.config.use_cache = False
+    return twin
+
+
+def _keeps_past(module: Any) -> bool:
+    return bool(getattr(getattr(module, "config", None), "use_cache", False))
 
 
 def next_token_labels(labels: torch.Tensor, *, length: int | None = None) -> torch.Tensor:

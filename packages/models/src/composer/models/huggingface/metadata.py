@@ -7,6 +7,7 @@ one reader serves both.
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 from composer.models.huggingface._doors import import_peft, import_transformers
 from composer.models.huggingface.adapters import is_peft_model
 from composer.models.huggingface.heads import maybe_get_underlying_model
+from composer.utils.suggestions import did_you_mean
 
 __all__ = [
     "ModelFacts",
+    "changed_config",
     "describe_model",
     "get_hf_config_from_composer_state_dict",
     "get_peft_config_from_composer_state_dict",
@@ -26,7 +29,12 @@ __all__ = [
     "load_config",
 ]
 
+log = logging.getLogger(__name__)
+
 _CONFIG, _ADAPTER, _GENERATION = "config", "peft_config", "generation_config"
+_ATTENTION = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
+# Any other is, or falls back to, code that transformers fetches from the Hub.
+_ATTENTION_BUILT_IN = (None, "eager", "sdpa", "flex_attention")
 
 
 def describe_model(model: Any) -> dict[str, Any]:
@@ -56,6 +64,8 @@ def describe_model(model: Any) -> dict[str, Any]:
     if generation is not None:
         told[_GENERATION] = _as_file(json.loads(generation.to_json_string()))
     if is_peft_model(model):
+        # Of adapters alone, the weights beneath are not in the file to tell their type.
+        told[_CONFIG]["content"]["dtype"] = str(base.dtype).removeprefix("torch.")
         adapters = {name: _adapter_content(config) for name, config in model.peft_config.items()}
         for content in adapters.values():  # one that was added later does not name its base
             content["base_model_name_or_path"] = (
@@ -107,12 +117,69 @@ def huggingface_part(contents: Mapping[str, Any], shown: str = "the checkpoint")
         part = part.get(key) if isinstance(part, Mapping) else None
     model = part.get("model") if isinstance(part, Mapping) else None
     config = model.get(_CONFIG) if isinstance(model, Mapping) else None
-    if not isinstance(config, Mapping) or not isinstance(config.get("content"), Mapping):
+    if (
+        not isinstance(model, Mapping)
+        or not isinstance(config, Mapping)
+        or not isinstance(config.get("content"), Mapping)
+    ):
         raise ValueError(
             f"{shown} holds no model of Hugging Face: it keeps no "
             f"'state/integrations/huggingface', which a HuggingFaceModel writes"
         )
+    _check_entries(part, model, shown)
     return dict(part)
+
+
+def _check_entries(part: Mapping[str, Any], model: Mapping[str, Any], shown: str) -> None:
+    """Refuse a damaged file here, where it can be named."""
+    several = model.get("peft_configs") or {}
+    entries = {name: model.get(name) for name in (_CONFIG, _ADAPTER, _GENERATION)}
+    if isinstance(several, Mapping):
+        entries |= {f"peft_configs/{name}": entry for name, entry in several.items()}
+    else:
+        entries["peft_configs"] = several
+    for name, entry in entries.items():
+        content = entry.get("content") if isinstance(entry, Mapping) else None
+        if entry is not None and not isinstance(content, Mapping):
+            raise ValueError(
+                f"the {name} that {shown} keeps of its model of Hugging Face must be a mapping "
+                f"with a mapping as 'content', not {type(entry).__name__}; the file is damaged"
+            )
+        try:
+            json.dumps(content)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"the {name} that {shown} keeps of its model of Hugging Face is not made of plain "
+                f"types ({error}); the file is damaged"
+            ) from None
+    files = part.get("tokenizer")
+    if files is not None and not isinstance(files, Mapping):
+        raise ValueError(
+            f"the tokenizer that {shown} keeps must be a mapping of names to files, not "
+            f"{type(files).__name__}; the file is damaged"
+        )
+
+
+def _without_foreign_attention(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration that does not make transformers fetch code for its attention."""
+    kept: dict[str, Any] = {}
+    for key, value in content.items():
+        if key in _ATTENTION and not _is_built_in(value):
+            log.warning(
+                "%s=%r of the checkpoint's configuration is left out, since it may be code from "
+                "the Hub; the model computes its attention with what comes with transformers",
+                key,
+                value,
+            )
+        else:
+            kept[key] = _without_foreign_attention(value) if isinstance(value, Mapping) else value
+    return kept
+
+
+def _is_built_in(attention: Any) -> bool:
+    if isinstance(attention, Mapping):  # one for each part of the model
+        return all(map(_is_built_in, attention.values()))
+    return isinstance(attention, str | None) and attention in _ATTENTION_BUILT_IN
 
 
 class ModelFacts:
@@ -129,17 +196,19 @@ class ModelFacts:
 
     def __init__(self, part: Mapping[str, Any]) -> None:
         self._model = part["model"]
+        entry = self._model.get(_CONFIG) or {}
+        self._config = _without_foreign_attention(entry.get("content") or {})
         self.tokenizer: dict[str, Any] = dict(part.get("tokenizer") or {})
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration, as in ``config.json``."""
-        return dict(self._model[_CONFIG]["content"])
+        """The configuration, as in ``config.json``; no attention of it is code from the Hub."""
+        return dict(self._config)
 
     @property
     def class_path(self) -> str:
         """Module and name of the model's class; empty if the file does not say."""
-        return str(self._model[_CONFIG].get("class") or "")
+        return str((self._model.get(_CONFIG) or {}).get("class") or "")
 
     @property
     def class_name(self) -> str:
@@ -189,7 +258,8 @@ def load_config(content: Mapping[str, Any], *, trust_remote_code: bool = False) 
         The configuration.
 
     Raises:
-        ValueError: If its ``model_type`` is not known to the transformers that is installed.
+        ValueError: If its ``model_type`` is not known to the transformers that is installed, or
+            transformers refuses an entry.
 
     Example:
         >>> load_config({"model_type": "gpt2", "n_embd": 12}).n_embd
@@ -198,11 +268,62 @@ def load_config(content: Mapping[str, Any], *, trust_remote_code: bool = False) 
     transformers = import_transformers()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(content))
-        config = transformers.AutoConfig.from_pretrained(
-            folder, trust_remote_code=trust_remote_code
-        )
+        try:
+            config = transformers.AutoConfig.from_pretrained(
+                folder, trust_remote_code=trust_remote_code
+            )
+        except (ImportError, OSError, ValueError):
+            raise
+        except Exception as error:  # of transformers' own checks, whose classes differ by release
+            raise ValueError(f"transformers refuses the stored configuration: {error}") from error
     config._name_or_path = content.get("_name_or_path", "")
     return config
+
+
+def changed_config(
+    content: Mapping[str, Any],
+    changes: Any,
+    argument: str,
+    *,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Build a configuration of transformers with entries that its user set.
+
+    Args:
+        content: As in ``config.json``.
+        changes: Name of an entry to its value, or ``None``.
+        argument: What the changes were given as, for errors.
+        trust_remote_code: Whether code that the configuration names on the Hub may be run.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        TypeError: If the changes are no mapping.
+        ValueError: If the configuration has no such entry, or transformers refuses a value.
+
+    Example:
+        >>> changed_config({"model_type": "gpt2"}, {"n_embed": 12}, "model_config_kwargs")
+        Traceback (most recent call last):
+        ValueError: model_config_kwargs names 'n_embed', ... Did you mean "n_embd"?
+    """
+    if not changes:
+        changes = {} if changes is None else changes
+    if not isinstance(changes, Mapping):
+        raise TypeError(
+            f"{argument}={changes!r} must be a mapping of entries of the configuration to values"
+        )
+    config = load_config(content, trust_remote_code=trust_remote_code)
+    if not changes:
+        return config
+    known = sorted({*content, *config.to_dict(), *config.attribute_map, "attn_implementation"})
+    for name in changes:
+        if name not in known and not hasattr(config, str(name)):
+            raise ValueError(
+                f"{argument} names {name!r}, which a {type(config).__name__} does not have."
+                f"{did_you_mean(str(name), known)}"
+            )
+    return load_config({**content, **changes}, trust_remote_code=trust_remote_code)
 
 
 def get_hf_config_from_composer_state_dict(
@@ -218,7 +339,8 @@ def get_hf_config_from_composer_state_dict(
         The configuration of transformers.
 
     Raises:
-        ValueError: If the checkpoint keeps none.
+        TypeError: If ``config_overrides`` is no mapping.
+        ValueError: If the checkpoint keeps none, or it has no entry of such a name.
 
     Example:
         >>> kept = {"model": {"config": {"content": {"model_type": "gpt2", "n_embd": 12}}}}
@@ -227,7 +349,7 @@ def get_hf_config_from_composer_state_dict(
         3
     """
     facts = ModelFacts(huggingface_part(state_dict))
-    return load_config({**facts.config, **(config_overrides or {})})
+    return changed_config(facts.config, config_overrides, "config_overrides")
 
 
 def get_peft_config_from_composer_state_dict(state_dict: dict[str, Any]) -> Any:

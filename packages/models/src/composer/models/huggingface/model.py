@@ -9,20 +9,21 @@ from typing import Any
 import torch
 
 from composer.core.model import ComposerModel
-from composer.models._tasks import check_metrics
+from composer.models.huggingface._arguments import (
+    check_flags,
+    check_tokenizer,
+    metrics_by_name,
+)
 from composer.models.huggingface._doors import import_transformers
 from composer.models.huggingface.adapters import (
     add_adapter,
     base_weights,
+    check_restorable,
     forgive_base_weights,
     is_peft_model,
 )
-from composer.models.huggingface.batches import (
-    count_loss_tokens,
-    inputs_of,
-    targets_of,
-    without_labels,
-)
+from composer.models.huggingface.batches import inputs_of, targets_of, without_labels
+from composer.models.huggingface.counts import count_loss_tokens
 from composer.models.huggingface.embeddings import fit_embeddings
 from composer.models.huggingface.from_checkpoint import (
     hf_from_composer_checkpoint,
@@ -35,6 +36,7 @@ from composer.models.huggingface.heads import (
     loss_in,
     maybe_get_underlying_model,
     shifts_labels,
+    without_cache,
 )
 from composer.models.huggingface.materialise import (
     give_first_values,
@@ -91,8 +93,10 @@ class HuggingFaceModel(ComposerModel):
 
     Raises:
         MissingConditionalImportError: If transformers, or for adapters peft, is not installed.
-        TypeError: If ``model`` is no module, a metric lacks a method or ``peft_config`` is none.
-        ValueError: If tokenizer and embedding do not fit, or two metrics have one name.
+        TypeError: If ``model`` is no module, a metric lacks a method or ``peft_config`` is none, or
+            another argument is of the wrong kind.
+        ValueError: If tokenizer and embedding do not fit, two metrics have one name, or checkpoints
+            would not hold what the adapters are.
 
     Example:
         >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -135,21 +139,32 @@ class HuggingFaceModel(ComposerModel):
                 f"model must be a model of transformers or of peft, with a `config`, not "
                 f"{type(model).__name__}; for other modules there is ComposerClassifier"
             )
+        check_flags(
+            allow_embedding_resizing=allow_embedding_resizing,
+            should_save_peft_only=should_save_peft_only,
+            **({} if use_logits is None else {"use_logits": use_logits}),
+            **({} if shift_labels is None else {"shift_labels": shift_labels}),
+        )
+        check_tokenizer(tokenizer)
+        if peft_config is not None and hasattr(peft_config, "peft_type"):
+            check_restorable({"default": peft_config}, alone=should_save_peft_only)
         self._resized = fit_embeddings(model, tokenizer, allow_resizing=allow_embedding_resizing)
         self.model = model if peft_config is None else add_adapter(model, peft_config)
         self.config = maybe_get_underlying_model(self.model).config
         self.tokenizer = tokenizer
         self.model_forward_args = forward_arguments(self.model)
-        self.shift_labels = shifts_labels(model) if shift_labels is None else bool(shift_labels)
+        self.shift_labels = shifts_labels(model) if shift_labels is None else shift_labels
         self.using_peft = is_peft_model(self.model)
+        if self.using_peft:
+            check_restorable(self.model.peft_config, alone=should_save_peft_only)
         self.should_save_peft_only = should_save_peft_only
         self.use_logits = bool(use_logits)
         self.labels = None
-        self.train_metrics = _by_name("metrics", metrics)
+        self.train_metrics = metrics_by_name("metrics", metrics)
         self.val_metrics = (
             copy.deepcopy(self.train_metrics)
             if eval_metrics is None
-            else _by_name("eval_metrics", eval_metrics)
+            else metrics_by_name("eval_metrics", eval_metrics)
         )
         self._tokenizer_files: tuple[Any, dict[str, Any]] | None = None
         if self.using_peft:
@@ -204,30 +219,32 @@ class HuggingFaceModel(ComposerModel):
             batch: An example.
 
         Returns:
-            The model of transformers or peft, and what it takes of the batch but the labels; a
-            model that could keep the past of a text is told not to, since that is no tensor.
+            The model of transformers or peft, and what it takes of the batch but the labels. The
+            past of a text is no tensor, so of a model that could keep it a copy is returned, whose
+            configuration says not to; its weights are the model's own.
 
         Example:
             >>> model = HuggingFaceModel(_tiny())
             >>> tokens = torch.tensor([[1, 2]])
             >>> module, _, inputs = model.for_inference({"input_ids": tokens, "labels": tokens})
             >>> type(module).__name__, list(inputs)
-            ('GPT2LMHeadModel', ['input_ids', 'use_cache'])
+            ('GPT2LMHeadModel', ['input_ids'])
+            >>> module.config.use_cache, module.lm_head.weight is model.model.lm_head.weight
+            (False, True)
         """
         inputs = inputs_of(without_labels(self.model, batch), self.model_forward_args)
-        if "use_cache" in self.model_forward_args:
-            inputs["use_cache"] = False
-        return self.model, (), inputs
+        return without_cache(self.model), (), inputs
 
     def num_loss_tokens(self, batch: Any) -> int | None:
-        """Count the tokens that the loss is a mean over.
+        """Count what the loss is a mean over.
 
         Args:
             batch: A batch or a part of one.
 
         Returns:
-            Labels that are not -100, without those that a causal model has nothing to predict
-            from: the first of each row. ``None`` if the labels are not one per token.
+            Labels that are not ignored: of tokens, without those that a causal model has nothing to
+            predict from, the first of each row; of samples with one class each; of pixels; of
+            spans, those that start in the text. ``None`` if the loss is a mean over samples.
 
         Example:
             >>> labels = torch.tensor([[4, 5, -100], [4, 5, 6]])
@@ -446,23 +463,6 @@ class HuggingFaceModel(ComposerModel):
     )
     load_huggingface_model_from_saved_state = staticmethod(load_huggingface_model_from_saved_state)
     hf_from_composer_checkpoint = staticmethod(hf_from_composer_checkpoint)
-
-
-def _by_name(argument: str, metrics: Sequence[Any] | Mapping[str, Any] | None) -> dict[str, Any]:
-    if isinstance(metrics, Mapping):
-        named = dict(metrics.items())
-    else:
-        named = {}
-        for metric in metrics or ():
-            name = type(metric).__name__
-            if name in named:
-                raise ValueError(
-                    f"{argument} holds two metrics of the class {name}; give a mapping of names to "
-                    f"metrics to tell them apart"
-                )
-            named[name] = metric
-    check_metrics(**{argument: named})
-    return named
 
 
 def _forgive_base_weights(module: torch.nn.Module, found: Any) -> None:

@@ -12,18 +12,20 @@ from typing import Any
 import torch
 
 from composer.models.huggingface._doors import import_peft, import_transformers
-from composer.models.huggingface.adapters import adapter_keys, quiet_peft
+from composer.models.huggingface.adapters import adapter_keys, check_restorable, quiet_peft
 from composer.models.huggingface.embeddings import num_embeddings
 from composer.models.huggingface.metadata import (
     ModelFacts,
+    changed_config,
     huggingface_part,
     load_adapter_config,
-    load_config,
 )
+from composer.models.huggingface.ties import untie_differing
 from composer.utils.imports import import_object
 
 __all__ = [
     "build_model",
+    "fill",
     "find_class",
     "holds_base",
     "load_trained",
@@ -56,11 +58,11 @@ def stored_weights(contents: Mapping[str, Any], shown: str = "the checkpoint") -
         Name to tensor.
 
     Raises:
-        ValueError: If it holds none.
+        ValueError: If it holds none, or something that is no tensor among them.
 
     Example:
-        >>> stored_weights({"state": {"model": {"model.lm_head.weight": 1}}})
-        {'lm_head.weight': 1}
+        >>> stored_weights({"state": {"model": {"model.bias": torch.zeros(1)}}})
+        {'bias': tensor([0.])}
     """
     model = (contents.get("state") or {}).get("model")
     weights = {
@@ -71,6 +73,12 @@ def stored_weights(contents: Mapping[str, Any], shown: str = "the checkpoint") -
     }
     if not weights:
         raise ValueError(f"{shown} holds no weights of a HuggingFaceModel")
+    for name, value in weights.items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(
+                f"{shown} holds a {type(value).__name__} as the weight {name!r} of its model, "
+                f"where a tensor belongs; the file is damaged"
+            )
     return weights
 
 
@@ -86,17 +94,17 @@ def find_class(facts: ModelFacts, given: Any | None, *, trust_remote_code: bool 
         A class of transformers, or one of its ``AutoModel...``.
 
     Raises:
-        ValueError: If it is not transformers' own and none was given.
+        TypeError: If what was given is no class of a model.
+        ValueError: If it is not transformers' own and none was given, or there is none of the
+            given path.
 
     Example:
         >>> find_class(ModelFacts({"model": {"config": {"class": "x.GPT2Model"}}}), None).__name__
         'GPT2Model'
     """
     transformers = import_transformers()
-    if isinstance(given, str):
-        return import_object(given if ":" in given else ":".join(given.rsplit(".", 1)))
     if given is not None:
-        return given
+        return _given_class(given)
     name = facts.class_name
     found = getattr(transformers, name, None) if name.isidentifier() else None
     if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
@@ -114,6 +122,25 @@ def find_class(facts: ModelFacts, given: Any | None, *, trust_remote_code: bool 
     )
 
 
+def _given_class(given: Any) -> Any:
+    found = given
+    if isinstance(given, str):
+        try:
+            found = import_object(given if ":" in given else ":".join(given.rsplit(".", 1)))
+        except (AttributeError, ImportError, ValueError) as error:
+            raise ValueError(
+                f"model_instantiation_class={given!r} is not found ({error}); it must be a class "
+                f"or its import path, such as 'transformers.AutoModelForCausalLM'"
+            ) from error
+    builds = isinstance(found, type) and callable(getattr(found, "from_config", None))
+    if not builds and not (isinstance(found, type) and hasattr(found, "_from_config")):
+        raise TypeError(
+            f"model_instantiation_class={given!r} must be a class of transformers' models or one "
+            f"of its AutoModel..., or the import path of one"
+        )
+    return found
+
+
 def build_model(cls: Any, config: Any, *, trust_remote_code: bool = False) -> Any:
     """Build a model with new weights.
 
@@ -125,16 +152,24 @@ def build_model(cls: Any, config: Any, *, trust_remote_code: bool = False) -> An
     Returns:
         The model.
 
+    Raises:
+        ValueError: If class and configuration do not fit.
+
     Example:
         >>> from transformers import GPT2Config, GPT2Model
         >>> build_model(GPT2Model, GPT2Config(n_embd=4, n_layer=1, n_head=1)).config.n_embd
         4
     """
     transformers = import_transformers()
-    if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
-        return cls(config)
-    options = {"trust_remote_code": True} if trust_remote_code else {}
-    return cls.from_config(config, **options)
+    try:
+        if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
+            return cls(config)
+        options = {"trust_remote_code": True} if trust_remote_code else {}
+        return cls.from_config(config, **options)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            f"a {cls.__name__} cannot be built from a {type(config).__name__}: {error}"
+        ) from error
 
 
 def load_trained(
@@ -157,7 +192,8 @@ def load_trained(
         base_model: The model beneath adapters that were saved alone.
 
     Returns:
-        The model, of peft if it has adapters.
+        The model, of peft if it has adapters, in evaluation mode, its weights of the types that
+        they were trained in. Weights that its class ties and that differ are untied.
 
     Raises:
         ValueError: If something does not fit or is not found.
@@ -171,13 +207,15 @@ def load_trained(
     """
     facts = ModelFacts(huggingface_part(contents, shown))
     weights = stored_weights(contents, shown)
-    config = load_config({**facts.config, **(overrides or {})}, trust_remote_code=trust_remote_code)
+    config = changed_config(
+        facts.config, overrides, "model_config_kwargs", trust_remote_code=trust_remote_code
+    )
     cls = find_class(facts, given_class, trust_remote_code=trust_remote_code)
     if not facts.adapters:
         model = build_model(cls, config, trust_remote_code=trust_remote_code)
-        _load(model, weights, shown)
+        fill(model, weights, shown)
         set_generation(model, facts)
-        return model
+        return model.eval()
     whole = holds_base(weights)
     base = (
         build_model(cls, config, trust_remote_code=trust_remote_code)
@@ -185,9 +223,10 @@ def load_trained(
         else _find_base(base_model, facts, cls, config, trust_remote_code=trust_remote_code)
     )
     model = with_adapters(base, facts)
-    _load(model, weights, shown, alone=not whole)
+    check_restorable(model.peft_config, alone=not whole)
+    fill(model, weights, shown, alone=not whole)
     set_generation(base, facts)
-    return model
+    return model.eval()
 
 
 def holds_base(weights: Mapping[str, Any]) -> bool:
@@ -256,7 +295,11 @@ def _find_base(
                 "pass base_model, a model of transformers or where one lies"
             )
         try:
-            base = cls.from_pretrained(str(name), trust_remote_code=trust_remote_code)
+            base = cls.from_pretrained(
+                str(name),
+                dtype=getattr(config, "dtype", None) or "auto",
+                trust_remote_code=trust_remote_code,
+            )
         except OSError as error:
             raise ValueError(
                 f"the checkpoint holds adapters alone, and the model that they are for is not at "
@@ -269,16 +312,53 @@ def _find_base(
     return base
 
 
-def _load(model: Any, weights: Mapping[str, Any], shown: str, *, alone: bool = False) -> None:
+def fill(
+    model: Any,
+    weights: Mapping[str, Any],
+    shown: str,
+    *,
+    alone: bool = False,
+    assign: bool = False,
+) -> None:
+    """Put weights into a model, all of them and nothing else, in the types that they have.
+
+    Args:
+        model: A model of transformers or of peft.
+        weights: Name to weight.
+        shown: Where they come from, for errors.
+        alone: Whether they are those of adapters, without the model beneath.
+        assign: Whether they become the model's own and are not copied, as a model without numbers
+            needs it.
+
+    Raises:
+        ValueError: If one is missing, is not in the model or is of another shape.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> fill(model, {"weight": torch.tensor([[2.0]], dtype=torch.float64)}, "a.pt")
+        >>> model.weight.item(), model.weight.dtype
+        (2.0, torch.float64)
+        >>> fill(model, {}, "a.pt")
+        Traceback (most recent call last):
+        ValueError: the weights of a.pt do not fit its model; missing: ['weight'], not in ...
+    """
+    if not assign:
+        untie_differing(model, weights)
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            kind = weights[name].dtype if name in weights else tensor.dtype
+            if kind != tensor.dtype and kind.is_floating_point and tensor.is_floating_point():
+                tensor.data = tensor.data.to(kind)
+    # Tied weights may be kept under one of their names.
+    forgiven = _tied_to_given(model, weights)
     try:
-        found = model.load_state_dict(dict(weights), strict=False)
+        found = model.load_state_dict(dict(weights), strict=False, assign=assign)
     except RuntimeError as error:
-        raise ValueError(f"the weights of {shown} do not fit its model: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the weights of {shown} do not fit its model: {reason}") from error
     missing = set(found.missing_keys)
     if alone:
         missing &= set(adapter_keys(model))
-    # Tied weights may be kept under one of their names.
-    missing -= _tied_to_given(model, weights)
+    missing -= forgiven
     if missing or found.unexpected_keys:
         raise ValueError(
             f"the weights of {shown} do not fit its model; missing: {sorted(missing)}, not in the "
@@ -309,4 +389,7 @@ def set_generation(model: Any, facts: ModelFacts) -> None:
     """
     if facts.generation is not None:
         transformers = import_transformers()
-        model.generation_config = transformers.GenerationConfig.from_dict(facts.generation)
+        try:
+            model.generation_config = transformers.GenerationConfig.from_dict(facts.generation)
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"transformers refuses the stored way to generate: {error}") from error

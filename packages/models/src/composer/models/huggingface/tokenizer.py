@@ -9,12 +9,28 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from composer.models.huggingface._doors import import_transformers
 
 __all__ = ["load_tokenizer", "tokenizer_files", "write_tokenizer_files"]
+
+
+# What a folder of a model holds beside its tokenizer; a tokenizer's file of such a name would
+# replace it, and a loader would take it for the model's.
+_NOT_OF_TOKENIZERS = (
+    "config.json",
+    "generation_config.json",
+    "adapter_*",
+    "*.safetensors*",
+    "*.bin",
+    "*.bin.index.json",
+    "*.h5",
+    "*.msgpack",
+)
+_PYTHON = (".py", ".pyc", ".pyo", ".pyd", ".pyw", ".so")
 
 
 def tokenizer_files(tokenizer: Any) -> dict[str, Any]:
@@ -67,7 +83,8 @@ def write_tokenizer_files(
         The names of the files that were written.
 
     Raises:
-        ValueError: If a name leads out of the folder, or an entry is of another kind.
+        ValueError: If a name leads out of the folder, is that of a file of the model's or comes
+            twice, or an entry is of another kind; nothing is written then.
 
     Example:
         >>> folder = tempfile.mkdtemp()
@@ -75,14 +92,34 @@ def write_tokenizer_files(
         ['a.txt']
     """
     planned: dict[Path, bytes] = {}
+    if not isinstance(files, Mapping):
+        raise ValueError(
+            f"the tokenizer in the checkpoint must be a mapping of names to files, not "
+            f"{type(files).__name__}; the file is damaged"
+        )
     for key, entry in files.items():
+        if not isinstance(key, str):
+            raise ValueError(
+                f"the tokenizer in the checkpoint has a file named {key!r}, where a text belongs"
+            )
         if not isinstance(entry, Mapping) or "content" not in entry:
             raise ValueError(f"the tokenizer's {key!r} in the checkpoint is no file with content")
         ending = str(entry.get("file_extension", ""))
         name = key if key.endswith(ending) else key + ending
-        if name.endswith(".py") and not trust_remote_code:
+        # Some systems leave out dots and spaces at the end of a name.
+        if name.lower().rstrip(". ").endswith(_PYTHON) and not trust_remote_code:
             continue
-        planned[_inside(Path(folder), name)] = _as_bytes(name, entry["content"])
+        path = _inside(Path(folder), name)
+        if path in planned:
+            raise ValueError(f"the checkpoint names a tokenizer's file {name!r} twice")
+        planned[path] = _as_bytes(name, entry["content"])
+    for path in planned:
+        for parent in path.parents:
+            if parent in planned:
+                raise ValueError(
+                    f"the checkpoint names {parent.name!r} as a tokenizer's file and as the folder "
+                    f"of another, {path.name!r}; nothing was written"
+                )
     for path, data in planned.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -97,6 +134,12 @@ def _inside(folder: Path, name: str) -> Path:
             f"the checkpoint names a tokenizer's file {name!r}, which leads out of the folder that "
             f"it belongs in; nothing was written"
         )
+    plain = str(posix).lower().rstrip(". ")
+    if any(fnmatchcase(plain, pattern) for pattern in _NOT_OF_TOKENIZERS):
+        raise ValueError(
+            f"the checkpoint names a tokenizer's file {name!r}, which is the name of a file of the "
+            f"model's own; nothing was written"
+        )
     return folder / posix
 
 
@@ -107,7 +150,13 @@ def _as_bytes(name: str, content: Any) -> bytes:
         return content.encode()
     if name.endswith(".txt") and isinstance(content, list):
         return "\n".join(map(str, content)).encode()
-    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+    try:
+        return json.dumps(content, indent=2, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the tokenizer's {name!r} in the checkpoint is no text and not made of plain types: "
+            f"{error}"
+        ) from None
 
 
 def load_tokenizer(
@@ -129,7 +178,8 @@ def load_tokenizer(
         The tokenizer; ``None`` if there are no files.
 
     Raises:
-        ValueError: If a file's name leads out of the folder.
+        ValueError: If a file's name leads out of the folder, or transformers makes no tokenizer
+            of the files.
 
     Example:
         >>> load_tokenizer({}) is None
@@ -149,6 +199,11 @@ def _tokenizer_of(files: Mapping[str, Any], folder: Path, name: str, trusted: bo
     write_tokenizer_files(files, folder, trust_remote_code=trusted)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"transformers makes no tokenizer of the files in the checkpoint: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     except ValueError:
         # The class that a later transformers names for its plain tokenizers is not in an earlier.
         if not (folder / "tokenizer.json").is_file():
