@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,3 +253,16 @@ def test_a_single_sample_is_no_reason_for_a_fixed_batch(tmp_path: Path) -> None:
     model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
     report = export_model(model, "torch_export", tmp_path / "m", (torch.rand(1, 4), None))
     assert report.any_batch_size
+
+
+@pytest.mark.parametrize(
+    ("save_format", "module", "extra"),
+    [("safetensors", "safetensors.torch", "safetensors"), ("onnx", "onnxruntime", "onnx")],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    save_format: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"composer-models\[{extra}\]"):
+        export_model(torch.nn.Linear(3, 2), save_format, tmp_path / "m", (torch.rand(2, 3),))
+    assert list(tmp_path.iterdir()) == []

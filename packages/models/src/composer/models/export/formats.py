@@ -172,9 +172,10 @@ def _write_torchscript(program: Program, path: Path, options: WriterOptions) -> 
 
 
 def _write_safetensors(program: Program, path: Path, options: WriterOptions) -> Runner:
+    # This says what to install where the package is missing, so it goes before the import.
+    tied, _ = export_safetensors(program.module.state_dict(), path)
     from safetensors.torch import load_file
 
-    tied, _ = export_safetensors(program.module.state_dict(), path)
     twin = copy.deepcopy(program.module)
     weights = load_file(path)
     twin.load_state_dict({**weights, **{name: weights[first] for name, first in tied.items()}})
