@@ -17,6 +17,7 @@ import torch
 
 import composer.core.logger
 import composer.loggers
+from composer import Trainer
 from composer.core.callback import Callback
 from composer.core.state import State
 from composer.core.time import Time
@@ -31,6 +32,7 @@ from composer.loggers import (
     ProgressBarLogger,
 )
 from composer.loggers import progress_bar as progress_bar_module
+from composer_testing.tiny import TinyModel, loader
 
 
 class Clock:
@@ -1275,3 +1277,35 @@ def test_traces_are_printed_on_request() -> None:
     assert stream.getvalue() == ""
     ProgressBarLogger(stream=stream, log_traces=True).log_traces({"a": math.inf})
     assert stream.getvalue() == "[trace] a: inf\n"
+
+
+def test_the_log_of_a_finished_run_is_left_alone(tmp_path: Path) -> None:
+    """What it wrote after its last checkpoint is not written again."""
+
+    class Last(Callback):
+        def fit_end(self, state: State, logger: Logger) -> None:
+            logger.log_metrics({"word": 1})
+
+    def start(duration: str) -> str:
+        model = TinyModel()
+        trainer = Trainer(
+            model=model,
+            train_dataloader=loader(),
+            callbacks=[Last()],
+            max_duration=duration,
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+            loggers=[FileLogger(str(tmp_path / "log.txt"))],
+            save_folder=str(tmp_path / "checkpoints"),
+            save_interval="2ba",
+            autoresume=True,
+            run_name="run",
+            progress_bar=False,
+            seed=0,
+        )
+        trainer.fit()
+        trainer.close()
+        return (tmp_path / "log.txt").read_text()
+
+    first = start("3ba")
+    assert first.count("word") == 1
+    assert start("3ba").startswith(first)

@@ -382,7 +382,9 @@ class FileLogger(LoggerDestination):
             self._open()
         elif batch > 0 or self._resumed_at is not None or self._state.is_continuation:
             with self._surviving():
-                _cut(path, batch, self._resumed_at)
+                # What a finished run wrote at its end, after its last checkpoint, is not redone.
+                if not _is_finished(self._state):
+                    _cut(path, batch, self._resumed_at)
                 self._open("a")
         else:
             raise FileExistsError(
@@ -459,6 +461,15 @@ def _format_line(mark: str, batch: int | None, values: Any) -> str:
         except Exception:
             text = json.dumps({to_text(k): format_value(v) for k, v in values.items()})
     return f"[{mark}]{place}: {text}\n"
+
+
+def _is_finished(state: State) -> bool:
+    total = state.max_duration
+    return (
+        total is not None
+        and state.timestamp.count(total.unit) >= total.value
+        and not state.pending_evaluations
+    )
 
 
 def _checksum(file: BinaryIO, offset: int) -> int:
