@@ -1309,3 +1309,45 @@ def test_the_log_of_a_finished_run_is_left_alone(tmp_path: Path) -> None:
     first = start("3ba")
     assert first.count("word") == 1
     assert start("3ba").startswith(first)
+
+
+def test_the_log_of_a_run_that_still_has_an_epoch_to_end_is_cut(tmp_path: Path) -> None:
+    """All batches were trained and saved, but not the end of the epoch, which is done again."""
+
+    class AtEnd(Callback):
+        fails = True
+
+        def epoch_end(self, state: State, logger: Logger) -> None:
+            logger.log_metrics({"word": 1})
+            if self.fails:
+                raise RuntimeError("cut")
+
+    def start(callback: AtEnd) -> None:
+        model = TinyModel()
+        batches = loader()
+        trainer = Trainer(
+            model=model,
+            train_dataloader=batches,
+            callbacks=[callback],
+            max_duration=f"{len(batches)}ba",
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+            loggers=[FileLogger(str(tmp_path / "log.txt"))],
+            save_folder=str(tmp_path / "checkpoints"),
+            save_interval="1ba",
+            autoresume=True,
+            run_name="run",
+            progress_bar=False,
+            seed=0,
+        )
+        try:
+            trainer.fit()
+        finally:
+            trainer.close()
+
+    with pytest.raises(RuntimeError, match="cut"):
+        start(AtEnd())
+    assert (tmp_path / "log.txt").read_text().count("word") == 1
+    whole = AtEnd()
+    whole.fails = False
+    start(whole)
+    assert (tmp_path / "log.txt").read_text().count("word") == 1

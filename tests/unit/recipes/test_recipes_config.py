@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from composer.recipes import Component, RecipeError, Target, load_recipe, parse_recipe
+from composer.recipes.kept import recipe_text
 from composer.recipes.presets import fashion_mnist_resnet8
 from composer_testing import run_python
 
@@ -75,6 +76,7 @@ assert recipe.name == "r"
 assert "torch" not in sys.modules
 for name in composer.recipes.__all__:
     assert getattr(composer.recipes, name).__module__.startswith("composer.recipes."), name
+from composer.recipes.kept import recipe_text
 from composer.recipes import Verdict, find_microbatch, verify_resume
 """)
 
@@ -371,3 +373,32 @@ def test_the_default_recipe_stacks_at_least_four_methods() -> None:
     assert recipe.target is not None
     assert recipe.target.stop
     assert recipe.description
+
+
+def test_a_recipe_that_is_written_reads_as_the_same() -> None:
+    """Texts that look like numbers, dates, words and nothing stay what they were."""
+    recipe = parse_recipe(
+        """
+description: "true"
+model: {m: {a: '5e-4', b: 5e-4, c: 1.0e-5, d: null, e: [1, [2.5, 'null']], f: '2026-01-01',
+            g: .inf, h: "two\\nlines", i: {}, j: 'Grüße', k: '{folder}', l: &x [1], m: *x}}
+train_data: {dataset: {s: {split: train}}, batch_size: 8, shuffle: false}
+eval_data: {dataset: s, batch_size: 16, drop_last: false, num_workers: 2}
+target: {metric: MulticlassAccuracy, value: 0.9, better: greater, stop: true}
+optimizer: {sgd: {lr: 0.1}}
+scheduler: [one, {two: {t_max: 1dur}}]
+algorithms: [ema]
+seed: 0
+trainer: {max_duration: 3ba, precision: null}
+""",
+        name="r",
+    )
+    assert parse_recipe(recipe_text(recipe), name="other") == recipe
+
+
+def test_objects_of_python_have_no_text() -> None:
+    recipe = parse_recipe(
+        {"model": {"m": {"a": object()}}, "train_data": {"dataset": "x"}, "trainer": {}}, name="r"
+    )
+    with pytest.raises(RecipeError, match=r"r: it cannot be written as YAML: .*object"):
+        recipe_text(recipe)

@@ -291,3 +291,67 @@ def test_an_unmeasured_target_is_no_missed_one() -> None:
     assert outcome.reached
     with pytest.raises(RecipeError, match="holds no run"):
         run_recipe(parse_recipe(RECIPE, name="signs"), resume=True)
+
+
+def test_a_run_goes_on_with_the_changes_it_was_started_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Neither the file's own duration nor an edit of the file is mixed into the run."""
+    changes = ["trainer.max_duration=11ba", "optimizer.sgd.lr=0.25", "trainer.save_interval=5ba"]
+    assert main(["train", "signs.yaml", "--seed", "4", *changes]) == 0
+    before = weights("runs/signs")
+    Path("signs.yaml").write_text(RECIPE.replace("lr: 0.5", "lr: 0.125"), encoding="utf-8")
+    capsys.readouterr()
+    Watch.seen = []
+    assert main(["train", "signs.yaml", "--resume"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "the run in runs/signs goes on by its own recipe, runs/signs/recipe.yaml: not like "
+        "signs.yaml in trainer, optimizer, seed"
+    )
+    assert second == (
+        "the run in runs/signs was finished before, after 1 epochs and 11 batches; nothing is "
+        "left to train"
+    )
+    assert Watch.seen == []
+    assert same(weights("runs/signs"), before)
+
+
+def test_changes_of_a_continued_run_are_said_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--seed", "4", "optimizer.sgd.lr=0.25"]
+    assert main(["train", "signs.yaml", "--folder", "straight", *words]) == 0
+    assert main(["train", "signs.yaml", *words, "trainer.max_duration=1ep"]) == 0
+    capsys.readouterr()
+    Watch.cut_at = 16
+    with pytest.raises(TrainingInterrupted):
+        main(["train", "signs.yaml", "trainer.max_duration=3ep", "--resume"])
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "the run in runs/signs goes on by its own recipe, runs/signs/recipe.yaml: changed by "
+        "trainer.max_duration=3ep; not like signs.yaml in optimizer, seed"
+    )
+    assert main(["train", "signs.yaml", "--resume"]) == 0
+    assert same(weights("runs/signs"), weights("straight/signs"))
+
+
+def test_a_change_that_is_refused_leaves_the_kept_recipe_as_it_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["train", "signs.yaml", "trainer.max_duration=1ep"]) == 0
+    kept = Path("runs/signs/recipe.yaml").read_bytes()
+    capsys.readouterr()
+    assert main(["train", "signs.yaml", "optimizer.sgd.lrr=1.0", "--resume"]) == 2
+    assert "lrr" in capsys.readouterr().err
+    assert Path("runs/signs/recipe.yaml").read_bytes() == kept
+
+
+def test_a_run_that_keeps_no_recipe_goes_on_by_the_one_that_is_given() -> None:
+    assert main(["train", "signs.yaml", "--seed", "4", "trainer.max_duration=1ep"]) == 0
+    Path("runs/signs/recipe.yaml").unlink()
+    assert main(["train", "signs.yaml", "trainer.max_duration=2ep", "--resume"]) == 0
+    assert len(Watch.seen) == 16
+    assert Path("runs/signs/recipe.yaml").is_file()
+
+
+def test_the_kept_recipe_is_not_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "signs.yaml"]) == 0
+    assert "recipe.yaml" not in capsys.readouterr().out

@@ -188,6 +188,16 @@ def test_json_listing_is_for_programs(site: Path, capsys: pytest.CaptureFixture[
     assert rows["broken_one"]["version"] == "0.2"
 
 
+def test_the_help_shows_doctor_as_what_may_be_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["plugins", "--help"])
+    usage = capsys.readouterr().out.partition("list installed plugins")[0]
+    assert "[doctor NAME] ..." in usage
+    assert main(["plugins", "--no-import", "--group", "composer.devices"]) == 0
+
+
 def test_doctor_shows_the_traceback(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_broken(site, "composer.loggers")
     assert main(["plugins", "doctor", "broken_one"]) == 1

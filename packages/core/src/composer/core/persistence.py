@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SAVED_FIELDS",
+    "WeightsMismatchError",
     "collect",
     "optimizer_state_by_name",
     "restore",
@@ -113,6 +114,24 @@ class _Restoring:
 # ---- model ------------------------------------------------------------------------------------
 
 
+class WeightsMismatchError(ValueError):
+    """Weights of a checkpoint that do not fit the model.
+
+    Args:
+        differences: What does not fit, as sentences.
+        remedy: What may be done about it by those who load with a trainer.
+
+    Example:
+        >>> str(WeightsMismatchError("Not in the model: ['b'].", "Give it one."))
+        "the checkpoint's weights do not fit the model. Not in the model: ['b']. Give it one."
+    """
+
+    def __init__(self, differences: str, remedy: str = "") -> None:
+        words = ("the checkpoint's weights do not fit the model.", differences, remedy)
+        super().__init__(" ".join(filter(None, words)))
+        self.differences = differences
+
+
 def _save_model(state: State) -> Any:
     plain = unwrapped_names(state.model)
     return {plain(name): value for name, value in state.get_model_state_dict().items()}
@@ -134,12 +153,14 @@ def _load_model(state: State, saved: Any, how: _Restoring) -> None:
         and saved[key].shape != own[key].shape
     ]
     if shapes or (how.strict and (missing or unexpected)):
-        raise ValueError(
-            "the checkpoint's weights do not fit the model."
-            + (f" Shapes differ: {shapes}." if shapes else "")
-            + (f" Missing in the checkpoint: {missing}." if missing else "")
-            + (f" Not in the model: {unexpected}." if unexpected else "")
-            + ("" if shapes else " Pass load_strict_model_weights=False to load what is in both.")
+        differences = [
+            *([f"Shapes differ: {shapes}."] if shapes else []),
+            *([f"Missing in the checkpoint: {missing}."] if missing else []),
+            *([f"Not in the model: {unexpected}."] if unexpected else []),
+        ]
+        raise WeightsMismatchError(
+            " ".join(differences),
+            "" if shapes else "Pass load_strict_model_weights=False to load what is in both.",
         )
     if missing or unexpected:
         warnings.warn(

@@ -464,11 +464,14 @@ def _format_line(mark: str, batch: int | None, values: Any) -> str:
 
 
 def _is_finished(state: State) -> bool:
-    total = state.max_duration
+    total, length = state.max_duration, state.dataloader_len
+    inside = int(state.timestamp.batch_in_epoch)
     return (
         total is not None
         and state.timestamp.count(total.unit) >= total.value
         and not state.pending_evaluations
+        # The end of an epoch that is still to come is gone through again.
+        and not (length is not None and 0 < inside == length.value)
     )
 
 

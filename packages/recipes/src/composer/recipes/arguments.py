@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from composer.recipes.config import Recipe
 
-__all__ = ["DEFAULT_RECIPE", "add_recipe_arguments", "chosen_recipe"]
+__all__ = ["DEFAULT_RECIPE", "add_recipe_arguments", "chosen_recipe", "recipe_changes"]
 
 DEFAULT_RECIPE = "fashion_mnist_resnet8"
 
@@ -44,11 +45,37 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="seed, instead of the recipe's")
 
 
-def chosen_recipe(args: argparse.Namespace) -> Recipe:
+def _only_changes(args: argparse.Namespace) -> bool:
+    # Only KEY=VALUE was given: the default recipe with a change.
+    return "=" in args.recipe
+
+
+def recipe_changes(args: argparse.Namespace) -> list[str]:
+    """Return the changes that were asked for, the seed among them.
+
+    Args:
+        args: What a parser with :func:`add_recipe_arguments` parsed.
+
+    Returns:
+        Words such as ``trainer.max_duration=2ep``.
+
+    Example:
+        >>> parser = argparse.ArgumentParser()
+        >>> add_recipe_arguments(parser)
+        >>> recipe_changes(parser.parse_args(["target=null", "--seed", "3"]))
+        ['target=null', 'seed=3']
+    """
+    first = [args.recipe] if _only_changes(args) else []
+    seed = [] if args.seed is None else [f"seed={args.seed}"]
+    return [*first, *args.overrides, *seed]
+
+
+def chosen_recipe(args: argparse.Namespace, *, changes: Sequence[str] | None = None) -> Recipe:
     """Return the recipe that was asked for.
 
     Args:
         args: What a parser with :func:`add_recipe_arguments` parsed.
+        changes: Its changes; by default those that were asked for.
 
     Returns:
         The recipe with its changes.
@@ -64,10 +91,5 @@ def chosen_recipe(args: argparse.Namespace) -> Recipe:
     """
     from composer.recipes.resolve import find_recipe
 
-    name, overrides = args.recipe, list(args.overrides)
-    if "=" in name:
-        # Only KEY=VALUE was given: the default recipe with a change.
-        name, overrides = DEFAULT_RECIPE, [name, *overrides]
-    if args.seed is not None:
-        overrides.append(f"seed={args.seed}")
-    return find_recipe(name, overrides=overrides)
+    name = DEFAULT_RECIPE if _only_changes(args) else args.recipe
+    return find_recipe(name, overrides=recipe_changes(args) if changes is None else changes)

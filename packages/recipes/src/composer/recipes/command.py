@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.recipes.arguments import add_recipe_arguments, chosen_recipe
+from composer.recipes.arguments import add_recipe_arguments, chosen_recipe, recipe_changes
 
 if TYPE_CHECKING:
+    from composer.recipes.config import Recipe
     from composer.trainer.interruption import TrainingInterrupted
 
 __all__ = ["TrainCommand"]
@@ -66,7 +67,8 @@ class TrainCommand:
             const=True,
             default=False,
             metavar="RUN",
-            help="continue the newest run of the recipe, or the one in the folder RUN",
+            help="continue the newest run of the recipe, or the one in the folder RUN, with the "
+            "changes it was started with",
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -91,18 +93,18 @@ class TrainCommand:
         begun: list[Path] = []
         try:
             _check_resume(args)
-            recipe = chosen_recipe(args)
             from composer.recipes.run import run_recipe
             from composer.trainer.interruption import TrainingInterrupted
             from composer.utils import dist
 
             first = dist.get_global_rank() == 0
+            recipe, resume = chosen_recipe(args), args.resume
+            if resume is not False:
+                recipe, resume = _to_continue(args, speak=first)
             if recipe.description and first:
                 print(f"{recipe.name}: {recipe.description}", flush=True)
             try:
-                outcome = run_recipe(
-                    recipe, folder=args.folder, resume=args.resume, begun=begun.append
-                )
+                outcome = run_recipe(recipe, folder=args.folder, resume=resume, begun=begun.append)
             except TrainingInterrupted as interrupted:
                 if first:
                     _explain_interruption(args, begun[0], interrupted, dist.get_world_size())
@@ -134,6 +136,38 @@ def _check_resume(args: argparse.Namespace) -> None:
             f"--resume {word!r}: after --resume stands the folder of a run or nothing; write the "
             "recipe and its changes before it, as in composer train my_recipe.yaml --resume"
         )
+
+
+def _to_continue(args: argparse.Namespace, *, speak: bool) -> tuple[Recipe, Path]:
+    """The run's own recipe with the changes of this command line, and the folder of the run."""
+    from composer.recipes.config import RecipeError
+    from composer.recipes.kept import KEPT_NAME, differing_sections, kept_recipe
+    from composer.recipes.run import recipe_to_continue
+
+    changes = recipe_changes(args)
+    # The changes are those of the run's own recipe; to find the run, only the name matters.
+    named = chosen_recipe(args, changes=[word for word in changes if word.startswith("name=")])
+    folder, own = recipe_to_continue(named, folder=args.folder, resume=args.resume)
+    changed = kept_recipe(folder, name=named.name, changes=changes)
+    if own is None or changed is None:
+        return chosen_recipe(args), folder
+    try:
+        asked = chosen_recipe(args)
+    except RecipeError:  # what the run's own recipe has to change, this one need not have
+        asked = named
+    said = []
+    if differing_sections(own, changed):
+        said.append(f"changed by {shlex.join(changes)}")
+    differing = differing_sections(asked, changed)
+    if differing:
+        said.append(f"not like {args.recipe} in {', '.join(differing)}")
+    if said and speak:
+        print(
+            f"the run in {folder} goes on by its own recipe, {folder / KEPT_NAME}: "
+            f"{'; '.join(said)}",
+            flush=True,
+        )
+    return changed, folder
 
 
 def _explain_interruption(

@@ -34,7 +34,16 @@ from typing import Any
 
 from composer.utils.suggestions import did_you_mean
 
-__all__ = ["Component", "Data", "Recipe", "RecipeError", "Target", "load_recipe", "parse_recipe"]
+__all__ = [
+    "Component",
+    "Data",
+    "Recipe",
+    "RecipeError",
+    "Target",
+    "load_recipe",
+    "parse_recipe",
+    "plain_dumper",
+]
 
 
 class RecipeError(ValueError):
@@ -168,6 +177,11 @@ class Recipe:
 MAX_NODES = 10_000
 
 _Path = tuple[str | int, ...]
+_SHORT_FLOAT = (
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
@@ -200,12 +214,30 @@ def _loader() -> Any:
     class Loader(yaml.SafeLoader):
         pass
 
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
-        list("-+0123456789"),
-    )
+    Loader.add_implicit_resolver(*_SHORT_FLOAT)
     return Loader
+
+
+def plain_dumper() -> Any:
+    """Return a dumper of YAML whose text this module reads as the same values.
+
+    Returns:
+        A class for ``yaml.dump``.
+
+    Example:
+        >>> import yaml
+        >>> yaml.dump(["5e-4", 5e-4], Dumper=plain_dumper())
+        "- '5e-4'\\n- 0.0005\\n"
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    # Texts that would be read as such numbers are quoted.
+    Dumper.add_implicit_resolver(*_SHORT_FLOAT)
+    return Dumper
 
 
 def _check_size(root: Any, source: str) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from composer.core.callback import Callback
 from composer.recipes.config import Component, Data, Recipe, RecipeError, Target
 from composer.recipes.folders import find_run_folder, new_run_folder
+from composer.recipes.kept import KEPT_NAME, keep_recipe, kept_recipe
 from composer.recipes.resolve import REFUSALS, RecipeParts, resolve_recipe
 from composer.utils.suggestions import did_you_mean
 
@@ -31,6 +32,7 @@ __all__ = [
     "build_trainer",
     "fit_recipe",
     "in_folder",
+    "recipe_to_continue",
     "require_duration",
     "run_recipe",
     "without_outputs",
@@ -151,7 +153,10 @@ class Outcome:
         folders = {checkpoint.rpartition("/")[0] for checkpoint in self.checkpoints}
         written = {Path(folder).resolve() for folder in folders if "://" not in folder}
         files = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
-        return [str(f) for f in files if f.is_file() and f.parent.resolve() not in written]
+        kept = self.folder / KEPT_NAME
+        return [
+            str(f) for f in files if f.is_file() and f != kept and f.parent.resolve() not in written
+        ]
 
 
 class Progress(Callback):
@@ -453,6 +458,45 @@ def _to_continue(recipe: Recipe) -> Recipe:
     return replace(recipe, trainer={**recipe.trainer, "autoresume": True, "load_path": None})
 
 
+def _join_ranks(recipe: Recipe) -> None:
+    from composer.utils import dist
+
+    if dist.get_world_size() > 1:
+        dist.initialize_dist(recipe.trainer.get("device"), recipe.trainer.get("dist_timeout", 300))
+
+
+def recipe_to_continue(
+    recipe: Recipe,
+    *,
+    folder: str | Path = "runs",
+    resume: bool | str | Path = True,
+) -> tuple[Path, Recipe | None]:
+    """Find a run that is to be continued, and the recipe that it was started with.
+
+    Args:
+        recipe: The recipe by whose name the run is found.
+        folder: Where the folders of runs lie.
+        resume: True for the newest run of the recipe, or the folder of a run.
+
+    Returns:
+        The folder of the run, and its own recipe; ``None`` in place of the recipe if the folder
+        keeps none.
+
+    Raises:
+        RecipeError: If there is no such run, or its recipe cannot be read.
+
+    Example:
+        >>> from composer.recipes.config import parse_recipe
+        >>> recipe = parse_recipe("{model: m, train_data: {dataset: x}, trainer: {}}", name="r")
+        >>> recipe_to_continue(recipe, folder="/nowhere")
+        Traceback (most recent call last):
+        composer.recipes.config.RecipeError: the folder /nowhere holds no run of 'r'...
+    """
+    _join_ranks(recipe)
+    run_folder = _run_folder(Path(folder), recipe, resume)
+    return run_folder, kept_recipe(run_folder, name=recipe.name)
+
+
 def run_recipe(
     recipe: Recipe,
     *,
@@ -463,8 +507,10 @@ def run_recipe(
 ) -> Outcome:
     """Train by a recipe.
 
+    The recipe is kept in the folder of the run, for :func:`recipe_to_continue`.
+
     Args:
-        recipe: The recipe.
+        recipe: The recipe; a run that continues goes on by this one.
         folder: The folder in which the run gets a folder of its own.
         seed: The seed, instead of the recipe's; drawn at random if neither gives one.
         resume: True to continue the newest run of the recipe under ``folder``; the folder of a run
@@ -490,10 +536,10 @@ def run_recipe(
     from composer.utils import dist
     from composer.utils.reproducibility import get_random_seed
 
-    if dist.get_world_size() > 1:
-        dist.initialize_dist(recipe.trainer.get("device"), recipe.trainer.get("dist_timeout", 300))
+    _join_ranks(recipe)
     continues = resume is not False
     run_folder = _run_folder(Path(folder), recipe, resume)
+    kept = recipe if seed is None else replace(recipe, seed=seed)
     recipe = in_folder(_to_continue(recipe) if continues else recipe, run_folder)
     parts = resolve_recipe(recipe)
     require_duration(recipe)
@@ -520,6 +566,9 @@ def run_recipe(
                 f"{recipe.where}: the target's metric {target.metric!r} is not among those of the "
                 f"model: {', '.join(known)}.{did_you_mean(target.metric, known)}"
             )
+        # Only now, when nothing is refused any longer: a slip leaves the run as it was.
+        if dist.get_global_rank() == 0:
+            keep_recipe(kept, run_folder)
         before, pending = trainer.state.timestamp, trainer.state.pending_evaluations
         started = time.perf_counter()
         fit_recipe(trainer, recipe, progress)

@@ -119,6 +119,7 @@ class ExportCommand:
 def _export(path: Path, name: str, args: argparse.Namespace) -> Any:
     from composer.checkpoint import load_checkpoint, read_checkpoint
     from composer.core.logger import Logger
+    from composer.core.persistence import WeightsMismatchError
     from composer.core.state import State
     from composer.devices.cpu import DeviceCPU
     from composer.models.cards import example_batch
@@ -135,7 +136,17 @@ def _export(path: Path, name: str, args: argparse.Namespace) -> Any:
     else:
         built = _build(integrations, args.model, name)
         state = State(built, 0, "export", DeviceCPU())
-        load_checkpoint(path, state, Logger(state), load_weights_only=True, progress_bar=False)
+        try:
+            load_checkpoint(path, state, Logger(state), load_weights_only=True, progress_bar=False)
+        except WeightsMismatchError as error:
+            chosen = (
+                f"--model {' '.join(args.model)}" if args.model else "what it says of its model"
+            )
+            raise ValueError(
+                f"the weights of {name} do not fit: {chosen} builds another network than the one "
+                f"that was saved. {error.differences}"
+                + ("" if args.model else " Name the network with --model NAME KEY=VALUE ...")
+            ) from error
         model, batch = state.model, example_batch(built, num_samples=args.samples)
     return export_model(
         model,

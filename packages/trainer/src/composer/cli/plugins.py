@@ -74,7 +74,7 @@ class PluginsCommand:
             help="read metadata only; a state is known only of what was loaded already",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON list")
-        actions = parser.add_subparsers(dest="action", metavar="doctor NAME")
+        actions = parser.add_subparsers(dest="action", metavar="[doctor NAME]")
         doctor = actions.add_parser("doctor", help="look at one plugin closely")
         doctor.add_argument("plugin", metavar="NAME", help="plugin name, or distribution:name")
 
