@@ -202,7 +202,6 @@ class EMA(Algorithm):
             >>> method = EMA()
             >>> method.load_state_dict(EMA().state_dict())
         """
-        del strict
         self.ema_model, self.ema_started, self.ema_weights_active = unpack(state)
 
     @classmethod

@@ -102,12 +102,11 @@ class ProgressiveResizing(Algorithm):
         elapsed = state.get_elapsed_duration()
         if elapsed is None:
             raise ValueError("ProgressiveResizing needs to know how long the run is: max_duration")
-        input = require_tensor(
-            "ProgressiveResizing", "input", batch_get(state.batch, self.input_key)
-        )
+        name = type(self).__name__
+        input = require_tensor(name, "input", batch_get(state.batch, self.input_key))
         target = batch_get(state.batch, self.target_key)
         if self.resize_targets:
-            require_tensor("ProgressiveResizing", "target", target)
+            require_tensor(name, "target", target)
         scale = scale_at(
             elapsed.value, self.initial_scale, self.finetune_fraction, self.delay_fraction
         )
