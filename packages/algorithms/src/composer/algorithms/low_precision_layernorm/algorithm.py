@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_choice
+from torch import nn
+
+from composer.algorithms._low_precision import LowPrecisionNorm
 from composer.algorithms.low_precision_layernorm.functional import apply_low_precision_layernorm
 from composer.algorithms.low_precision_layernorm.layers import LPLayerNorm
-from composer.core.algorithm import Algorithm, Phase
-from composer.core.event import Event
-from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:
-    from composer.core.logger import Logger
     from composer.core.state import State
 
 __all__ = ["LowPrecisionLayerNorm"]
 
-log = logging.getLogger(__name__)
 
-
-class LowPrecisionLayerNorm(Algorithm):
+class LowPrecisionLayerNorm(LowPrecisionNorm):
     """Let every layer normalisation compute in the type of mixed precision.
 
     Args:
@@ -36,49 +31,21 @@ class LowPrecisionLayerNorm(Algorithm):
         LowPrecisionLayerNorm(apply_at='init')
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset(
-        {Event.INIT, Event.BEFORE_LOAD, Event.AFTER_LOAD}
-    )
-    phase: ClassVar[Phase] = Phase.LAST
-    kind: ClassVar[str] = "surgery"
-    source: ClassVar[str] = "Composer"
+    narrow: ClassVar[type[nn.Module]] = LPLayerNorm
+    title: ClassVar[str] = "low_precision_layernorm"
 
-    def __init__(self, apply_at: Event | str = Event.INIT) -> None:
-        value = getattr(apply_at, "value", apply_at)
-        check_choice("apply_at", value, sorted(event.value for event in self.events))
-        self.apply_at = value
-
-    def match(self, event: Event, state: State) -> bool:
-        """Say whether the layers are replaced now.
+    def replace(self, state: State) -> None:
+        """Replace the layers of the run's model.
 
         Args:
-            event: The event that fires.
             state: The state of the run.
 
-        Returns:
-            Whether it is the event chosen.
-
         Example:
-            >>> LowPrecisionLayerNorm().match(Event.INIT, None)
-            True
+            >>> from types import SimpleNamespace
+            >>> model = nn.Sequential(nn.LayerNorm(4))
+            >>> state = SimpleNamespace(model=model, precision="amp_bf16", optimizers=[])
+            >>> LowPrecisionLayerNorm().replace(state)
+            >>> type(model[0]).__name__
+            'LPLayerNorm'
         """
-        del state
-        return event.value == self.apply_at
-
-    def apply(self, event: Event, state: State, logger: Logger) -> None:
-        """Replace the layers.
-
-        Args:
-            event: The event that fires.
-            state: The state of the run.
-            logger: Receives the number of layers.
-
-        Example:
-            >>> LowPrecisionLayerNorm("after_load").match(Event.INIT, None)
-            False
-        """
-        del event
         apply_low_precision_layernorm(state.model, state.precision, state.optimizers)
-        count = count_module_instances(state.model, LPLayerNorm)
-        log.info("LowPrecisionLayerNorm: %d layers", count)
-        logger.log_hyperparameters({"low_precision_layernorm/num_layers": count})
