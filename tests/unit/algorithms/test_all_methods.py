@@ -98,9 +98,12 @@ def test_every_method_that_is_declared_is_a_plugin() -> None:
 @pytest.mark.parametrize("folder", sorted(p.parent.name for p in PACKAGE.glob("*/algorithm.py")))
 def test_every_method_looks_the_same(folder: str) -> None:
     path = PACKAGE / folder
-    for file in ("__init__.py", "functional.py", "README.md"):
+    for file in ("__init__.py", "functional.py"):
         assert (path / file).exists()
-    card = (path / "README.md").read_text(encoding="utf-8")
+    cards = PACKAGE.parents[4] / "docs" / "methods"
+    if not cards.exists():
+        pytest.skip("the repository is not here")
+    card = (cards / f"{folder}.md").read_text(encoding="utf-8")
     for heading in ("## Use", "## Values", "## Cost", "## With other methods", "## Source"):
         assert heading in card, heading
     module = importlib.import_module(f"composer.algorithms.{folder}")

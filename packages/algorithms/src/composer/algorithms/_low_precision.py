@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
-from composer.algorithms._checks import check_choice
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
+from composer.utils.checks import check_choice
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_bool, check_integer
 from composer.algorithms.blurpool.functional import apply_blurpool
 from composer.algorithms.blurpool.layers import BlurConv2d, BlurMaxPool2d
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_bool, check_integer
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:

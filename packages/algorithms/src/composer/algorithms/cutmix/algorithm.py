@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from composer.algorithms._augment.mixing import LabelMixer, MixingAlgorithm, draw_permutation
-from composer.algorithms._checks import check_bool, check_number, require_tensor
+from composer.algorithms._checks import require_tensor
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.cutmix.functional import are_masks, cutmix_batch, paste_box
 from composer.core.event import Event
 from composer.utils.batches import batch_get
+from composer.utils.checks import check_bool, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger

@@ -9,7 +9,7 @@ import torch
 
 from composer.algorithms._augment.boxes import Box, draw_box
 from composer.algorithms._augment.mixing import draw_beta, draw_permutation, permute
-from composer.algorithms._checks import check_number
+from composer.utils.checks import check_number
 
 __all__ = ["are_masks", "cutmix_batch", "paste_box"]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from composer.algorithms._augment.boxes import draw_box
-from composer.algorithms._checks import check_integer, check_number
+from composer.utils.checks import check_integer, check_number
 
 __all__ = ["cutout_batch"]
 

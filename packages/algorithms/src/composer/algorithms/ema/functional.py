@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from composer.algorithms._checks import check_number
+from composer.utils.checks import check_number
 from composer.utils.modules import unwrapped_model
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from composer.algorithms._checks import check_number
 from composer.core.event import Event
 from composer.core.time import Time, TimeUnit
+from composer.utils.checks import check_number
 
 if TYPE_CHECKING:
     from composer.core.state import State

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_bool, check_integer, check_number
 from composer.algorithms.factorize.functional import apply_factorization
 from composer.algorithms.factorize.layers import FactorizedConv2d, FactorizedLinear
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_bool, check_integer, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_integer
 from composer.algorithms.ghost_batchnorm.functional import apply_ghost_batchnorm
 from composer.algorithms.ghost_batchnorm.layers import GHOSTS
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_integer
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:

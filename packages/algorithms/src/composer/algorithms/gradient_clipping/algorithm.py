@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_choice, check_number
 from composer.algorithms.gradient_clipping.functional import (
     CLIPPING_TYPES,
     apply_gradient_clipping,
 )
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_choice, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger

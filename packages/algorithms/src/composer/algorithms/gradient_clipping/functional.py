@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from composer.algorithms._checks import check_choice, check_number
+from composer.utils.checks import check_choice, check_number
 
 __all__ = ["CLIPPING_TYPES", "apply_gradient_clipping", "clip_adaptively"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms._checks import check_number, require_tensor
+from composer.algorithms._checks import require_tensor
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.label_smoothing.functional import smooth_labels
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.batches import batch_get
+from composer.utils.checks import check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from composer.algorithms._checks import check_number
 from composer.loss.targets import ensure_targets_one_hot, infer_target_type
+from composer.utils.checks import check_number
 
 __all__ = ["smooth_labels"]
 

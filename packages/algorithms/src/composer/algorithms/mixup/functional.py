@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from composer.algorithms._augment.mixing import draw_beta, draw_permutation, permute
-from composer.algorithms._checks import check_number
+from composer.utils.checks import check_number
 
 __all__ = ["mixup_batch"]
 

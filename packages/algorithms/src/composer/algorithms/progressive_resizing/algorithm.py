@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms._checks import (
-    check_bool,
-    check_choice,
-    check_integer,
-    require_tensor,
-)
+from composer.algorithms._checks import require_tensor
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.progressive_resizing.functional import (
     MODES,
@@ -21,6 +16,7 @@ from composer.algorithms.progressive_resizing.functional import (
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.batches import batch_get
+from composer.utils.checks import check_bool, check_choice, check_integer
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger

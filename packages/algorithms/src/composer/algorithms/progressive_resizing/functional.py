@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from composer.algorithms._checks import check_choice, check_number
+from composer.utils.checks import check_choice, check_number
 
 __all__ = ["MODES", "check_curriculum", "pinned_scale", "resize_batch", "scale_at"]
 

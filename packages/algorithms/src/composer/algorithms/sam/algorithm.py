@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms._checks import check_integer, check_number
 from composer.algorithms.sam.functional import SAMOptimizer
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_integer, check_number
 from composer.utils.iteration import ensure_tuple
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms._checks import check_integer, check_number
 from composer.algorithms._state import loss_function
 from composer.algorithms.selective_backprop.functional import (
     check_loss_function,
@@ -16,6 +15,7 @@ from composer.algorithms.selective_backprop.thinning import LEAST, Thinning
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
 from composer.utils.batches import batch_get
+from composer.utils.checks import check_integer, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from composer.algorithms._checks import check_number
+from composer.utils.checks import check_number
 
 __all__ = [
     "check_loss_function",

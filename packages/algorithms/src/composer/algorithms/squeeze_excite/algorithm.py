@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_integer, check_number
 from composer.algorithms.squeeze_excite.functional import apply_squeeze_excite
 from composer.algorithms.squeeze_excite.layers import SqueezeExciteConv2d
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_integer, check_number
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import logging
 import warnings
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms._checks import check_integer
 from composer.algorithms.warnings import NoEffectWarning
 from composer.algorithms.weight_standardization.functional import apply_weight_standardization
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.utils.checks import check_integer
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
