@@ -36,10 +36,11 @@ DISTRIBUTIONS = {
 }
 
 # What `functional.py` of a method may import besides itself and its neighbours: tensors in,
-# tensors out, no state and no events.
+# tensors out, no state and no events. A length of time is a value like a number.
 PURE_PORTIONS = {"utils", "loss"}
+PURE_MODULES = {"composer.core.time"}
 PURE_ROOTS = {"torch", "numpy"}
-PURE_INSIDE_FUNCTIONS = {"PIL", "torchvision"}
+PURE_INSIDE_FUNCTIONS = {"PIL", "schedulefree", "torchvision", "transformers"}
 
 
 @dataclass(frozen=True)
@@ -394,7 +395,7 @@ def _judge_functional(relative: Path, found: Import) -> str | None:
     if parts[0] in sys.stdlib_module_names or parts[0] in PURE_ROOTS:
         return None
     if parts[0] == NAMESPACE and len(parts) > 1:
-        if parts[1] in PURE_PORTIONS:
+        if parts[1] in PURE_PORTIONS or found.module in PURE_MODULES:
             return None
         if parts[1] == "algorithms" and parts[-1] != "algorithm":
             return None

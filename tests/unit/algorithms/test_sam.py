@@ -13,8 +13,10 @@ from composer import Trainer
 from composer.algorithms import SAM
 from composer.algorithms.sam import SAMOptimizer, climb
 from composer.core import Callback, Logger, State
+from composer.loggers import InMemoryLogger
 from composer.models import ComposerClassifier
 from composer.optim import ConstantWithWarmupScheduler
+from composer.trainer import OptimizerStep
 
 RHO = 0.3
 
@@ -171,6 +173,108 @@ def test_it_resumes_in_the_middle_of_an_interval(
     torch.testing.assert_close(
         resumed.state.model.state_dict(), straight.state.model.state_dict(), rtol=0, atol=0
     )
+
+
+@pytest.mark.parametrize("microbatch", [6, 2])
+@pytest.mark.parametrize("precision", ["fp32", "amp_bf16"])
+def test_a_batch_is_reported_and_counted_once(microbatch: int, precision: str) -> None:
+    """What is logged is the loss where the weights were, and statistics move once a microbatch."""
+    seen: dict[str, Any] = {}
+    for name, methods in (("plain", []), ("sam", [SAM(rho=0.5)])):
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(
+            torch.nn.Linear(5, 7),
+            torch.nn.BatchNorm1d(7),
+            torch.nn.Dropout(),
+            torch.nn.Linear(7, 2),
+        )
+        model = ComposerClassifier(layers, num_classes=2)
+        log = InMemoryLogger()
+        trainer = Trainer(
+            model=model,
+            train_dataloader=data(),
+            max_duration="3ba",
+            optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+            algorithms=methods,
+            loggers=[log],
+            device_train_microbatch_size=microbatch,
+            precision=precision,
+            seed=4,
+            progress_bar=False,
+        )
+        trainer.fit()
+        trainer.close()
+        seen[name] = {key: float(value[0][1]) for key, value in log.data.items() if "train" in key}
+        assert int(layers[1].num_batches_tracked) == 3 * 6 // microbatch
+        assert int(trainer.state.timestamp.sample) == 18
+    assert seen["sam"]["loss/train/total"] == seen["plain"]["loss/train/total"]
+    metric = "metrics/train/MulticlassAccuracy"
+    assert seen["sam"][metric] == seen["plain"][metric]
+
+
+def test_both_gradients_are_those_of_one_function() -> None:
+    """With dropout, the neighbour's gradient is taken with the units that were dropped at first."""
+    kept = []
+
+    class Watched(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out = torch.nn.functional.dropout(x, 0.5)
+            kept.append((out != 0).detach())
+            return out
+
+    model = ComposerClassifier(
+        torch.nn.Sequential(torch.nn.Linear(5, 64), Watched(), torch.nn.Linear(64, 2)),
+        num_classes=2,
+    )
+    trainer = Trainer(
+        model=model,
+        train_dataloader=data(),
+        max_duration="3ba",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.1),
+        algorithms=[SAM()],
+        progress_bar=False,
+    )
+    trainer.fit()
+    trainer.close()
+    assert len(kept) == 6
+    for first, second in zip(kept[::2], kept[1::2], strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(kept[0], kept[2])
+
+
+def test_optimizers_that_take_turns_each_get_it() -> None:
+    model = network()
+    first, second = model.module[0], model.module[3]
+    turns = [
+        OptimizerStep(torch.optim.SGD(first.parameters(), lr=0.1), name="body"),
+        OptimizerStep(torch.optim.SGD(second.parameters(), lr=0.1), name="head"),
+    ]
+    trainer = Trainer(
+        model=model,
+        train_dataloader=data(),
+        max_duration="2ba",
+        optimizers=turns,
+        algorithms=[SAM()],
+        progress_bar=False,
+    )
+    trainer.fit()
+    trainer.close()
+    assert [o.num_steps for o in trainer.state.optimizers] == [2, 2]  # type: ignore[attr-defined]
+
+
+def test_optimizers_that_step_together_are_refused() -> None:
+    model = network()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=data(),
+        max_duration="2ba",
+        optimizers=[torch.optim.SGD(model.module[i].parameters(), lr=0.1) for i in (0, 3)],
+        algorithms=[SAM()],
+        progress_bar=False,
+    )
+    with pytest.raises(ValueError, match="OptimizerStep"):
+        trainer.fit()
+    trainer.close()
 
 
 def test_it_trains_and_its_checkpoints_load_without_it(tmp_path: Path) -> None:

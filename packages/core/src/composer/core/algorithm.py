@@ -53,7 +53,10 @@ class Algorithm(Serializable, ABC):
     * ``after``: plugin names of algorithms that must run before this one.
     * ``excludes``: plugin names of algorithms that cannot be used with this one, each with why.
     * ``cautions``: plugin names of algorithms that this one is seldom wanted with, each with why.
+    * ``remarks``: plugin names of algorithms, each with what is worth knowing of both together; for
+      tables, nothing is said in a run.
     * ``kind``: what it changes, in a word (``"surgery"``, ``"data"``, ``"labels"``, ...).
+    * ``cost``: what it costs or saves, in a few words.
     * ``source``: the paper or whose idea it is, in a line.
 
     Example:
@@ -73,7 +76,9 @@ class Algorithm(Serializable, ABC):
     after: ClassVar[tuple[str, ...]] = ()
     excludes: ClassVar[Mapping[str, str]] = MappingProxyType({})
     cautions: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    remarks: ClassVar[Mapping[str, str]] = MappingProxyType({})
     kind: ClassVar[str] = ""
+    cost: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
     @property
@@ -90,6 +95,11 @@ class Algorithm(Serializable, ABC):
     def backwards_create_graph(self) -> bool:
         """Whether the backward pass must itself be differentiable."""
         return False
+
+    @property
+    def schedule_ratio(self) -> float:
+        """By how much the run is longer than it says; the trainer scales duration and schedules."""
+        return 1.0
 
     @staticmethod
     def required_on_load() -> bool:

@@ -14,7 +14,8 @@ Users may add passes of their own.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from composer.core import plugins
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlgorithmPass",
+    "Conflict",
     "UndoInReverse",
     "check_together",
+    "conflicts",
     "normalize_passes",
     "sort_by_phase",
     "sort_to_back",
@@ -108,6 +111,56 @@ def sort_by_phase(algorithms: Sequence[Algorithm]) -> list[Algorithm]:
     return placed
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """Two algorithms that should not be in one run, or seldom.
+
+    Attributes:
+        declarer: Place of the one that says so.
+        other: Place of the other.
+        reason: Why.
+        refused: Whether both together are an error, not only a warning.
+
+    Example:
+        >>> Conflict(0, 1, "both step the optimizer", refused=True).refused
+        True
+    """
+
+    declarer: int
+    other: int
+    reason: str
+    refused: bool
+
+
+def conflicts(algorithms: Sequence[Algorithm | type[Algorithm]]) -> Iterator[Conflict]:
+    """Find the pairs of which one declares the other in ``excludes`` or ``cautions``.
+
+    Args:
+        algorithms: Algorithms, or classes of them.
+
+    Yields:
+        The pairs, by the place of the one that declares.
+
+    Example:
+        >>> list(conflicts([]))
+        []
+    """
+    if not any(algorithm.excludes or algorithm.cautions for algorithm in algorithms):
+        return
+    names = [
+        plugins.name_of("composer.algorithms", a if isinstance(a, type) else type(a))
+        for a in algorithms
+    ]
+    for i, algorithm in enumerate(algorithms):
+        for j, name in enumerate(names):
+            if i == j or name is None:
+                continue
+            if name in algorithm.excludes:
+                yield Conflict(i, j, algorithm.excludes[name], refused=True)
+            elif name in algorithm.cautions:
+                yield Conflict(i, j, algorithm.cautions[name], refused=False)
+
+
 def check_together(algorithms: Sequence[Algorithm]) -> None:
     """Refuse algorithms that exclude each other, and warn of those that are seldom wanted together.
 
@@ -120,25 +173,17 @@ def check_together(algorithms: Sequence[Algorithm]) -> None:
     Example:
         >>> check_together([])
     """
-    if not any(algorithm.excludes or algorithm.cautions for algorithm in algorithms):
-        return
-    names = [plugins.name_of("composer.algorithms", type(a)) for a in algorithms]
-    for i, algorithm in enumerate(algorithms):
-        for j, name in enumerate(names):
-            if i == j or name is None:
-                continue
-            pair = f"{type(algorithm).__name__} and {type(algorithms[j]).__name__}"
-            if name in algorithm.excludes:
-                raise ValueError(
-                    f"{pair} cannot be used together: {algorithm.excludes[name]}. Leave one of "
-                    f"them out"
-                )
-            if name in algorithm.cautions:
-                warnings.warn(
-                    f"{pair} are used together: {algorithm.cautions[name]}",
-                    NotIntendedUseWarning,
-                    stacklevel=2,
-                )
+    for conflict in conflicts(algorithms):
+        pair = " and ".join(
+            type(algorithms[place]).__name__ for place in (conflict.declarer, conflict.other)
+        )
+        if conflict.refused:
+            raise ValueError(
+                f"{pair} cannot be used together: {conflict.reason}. Leave one of them out"
+            )
+        warnings.warn(
+            f"{pair} are used together: {conflict.reason}", NotIntendedUseWarning, stacklevel=2
+        )
 
 
 class UndoInReverse:

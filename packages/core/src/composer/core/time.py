@@ -16,7 +16,7 @@ from composer.utils.string_enum import StringEnum
 if TYPE_CHECKING:
     from composer.core.timestamp import Timestamp
 
-__all__ = ["Time", "TimeUnit", "Timestamp", "ensure_time"]
+__all__ = ["Time", "TimeUnit", "Timestamp", "ensure_time", "stretched"]
 
 
 class TimeUnit(StringEnum):
@@ -478,3 +478,22 @@ def __getattr__(name: str) -> Any:
 
         return Timestamp
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def stretched(time: Time[Any], ratio: float) -> Time[Any]:
+    """Return a time that is a multiple of another, in whole units where that one is.
+
+    Args:
+        time: The time.
+        ratio: The factor.
+
+    Returns:
+        The multiple, truncated; a product that is whole but for rounding is not truncated to the
+        number below.
+
+    Example:
+        >>> stretched(Time(90, "ep"), 0.7)
+        Time(63, TimeUnit.EPOCH)
+    """
+    product = time.value * ratio
+    return Time(product if isinstance(time.value, float) else int(product + 1e-9), time.unit)

@@ -53,13 +53,13 @@ def check_number(
         raise ValueError(f"{name}={value!r} must be {' and '.join(bounds) or 'a number'}")
 
 
-def check_integer(name: str, value: Any, *, low: int) -> None:
-    """Refuse what is not an integer of a least size.
+def check_integer(name: str, value: Any, *, low: int | None = None) -> None:
+    """Refuse what is not an integer, or one below a least value.
 
     Args:
         name: Name of the argument.
         value: Its value.
-        low: The least value accepted.
+        low: The least value accepted; any by default.
 
     Raises:
         TypeError: If it is not an integer.
@@ -70,7 +70,7 @@ def check_integer(name: str, value: Any, *, low: int) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}={value!r} must be an integer, not {type(value).__name__}")
-    if value < low:
+    if low is not None and value < low:
         raise ValueError(f"{name}={value!r} must be at least {low}")
 
 

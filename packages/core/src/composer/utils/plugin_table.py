@@ -44,6 +44,7 @@ GROUPS: Mapping[str, Group] = MappingProxyType(
         "composer.optimizers": Group("optimizer"),
         "composer.recipes": Group("recipe"),
         "composer.schedulers": Group("scheduler"),
+        "composer.surgery_policies": Group("surgery policy"),
     }
 )
 
@@ -53,23 +54,37 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "composer.algorithms": {
             "composer-algorithms": (
+                "activation_checkpointing",
+                "alibi",
+                "augmix",
                 "blurpool",
                 "channels_last",
+                "colout",
+                "compile",
                 "cutmix",
                 "cutout",
                 "ema",
                 "factorize",
+                "gated_linear_units",
                 "ghost_batchnorm",
                 "gradient_clipping",
+                "gyro_dropout",
                 "label_smoothing",
+                "layer_freezing",
                 "low_precision_groupnorm",
                 "low_precision_layernorm",
                 "mixup",
                 "no_op_model",
                 "progressive_resizing",
+                "randaugment",
                 "sam",
+                "scale_schedule",
+                "schedule_free",
                 "selective_backprop",
+                "seq_length_warmup",
                 "squeeze_excite",
+                "stochastic_depth",
+                "swa",
                 "weight_standardization",
             ),
         },
@@ -84,7 +99,7 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "composer.commands": {
             "composer-models": ("models",),
             "composer-recipes": ("find-microbatch", "train", "verify-resume"),
-            "composer-trainer": ("checkpoint", "export", "plugins"),
+            "composer-trainer": ("checkpoint", "export", "methods", "plugins"),
         },
         "composer.datasets": {
             "composer-recipes": ("fashion_mnist",),
@@ -154,6 +169,9 @@ FIRST_PARTY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
                 "polynomial_with_warmup",
                 "step",
             ),
+        },
+        "composer.surgery_policies": {
+            "composer-algorithms": ("alibi", "gated_linear_units"),
         },
     }
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,13 @@ from composer.utils.counts import is_count
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["AlternatingStep", "OptimizerStep", "check_turns", "split_optimizers"]
+__all__ = [
+    "AlternatingStep",
+    "OptimizerStep",
+    "check_turns",
+    "follow_optimizers",
+    "split_optimizers",
+]
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,27 @@ def check_turns(steps: Sequence[OptimizerStep], policy: NonFiniteAction | None) 
             f"take turns the first has stepped when the second finds a loss that is not finite; "
             f"use on_nonfinite_loss='stop'"
         )
+
+
+def follow_optimizers(
+    steps: Sequence[OptimizerStep], optimizers: Sequence[torch.optim.Optimizer]
+) -> list[OptimizerStep]:
+    """Let turns use the optimizers that methods put around or in the place of theirs.
+
+    Args:
+        steps: The turns.
+        optimizers: The run's optimizers, in the same order.
+
+    Returns:
+        The turns.
+
+    Example:
+        >>> follow_optimizers([], [])
+        []
+    """
+    if not steps:
+        return []
+    return [replace(step, optimizer=o) for step, o in zip(steps, optimizers, strict=True)]
 
 
 class AlternatingStep:

@@ -199,6 +199,7 @@ class TrainData(Serializable):
         Raises:
             ValueError: If the loader does not take its own state back.
         """
+        self._look_again()
         pending, self._pending = self._pending, None
         if pending is not None:
             self._say_what_may_differ(epoch, inside=False)
@@ -230,6 +231,7 @@ class TrainData(Serializable):
             ValueError: If the order was of another kind or one of another number of items, or the
                 loader does not take its own state back.
         """
+        self._look_again()
         pending, self._pending = self._pending, None
         if pending is not None:
             self._check_num_items(epoch, done, pending.get("num_items"))
@@ -275,6 +277,11 @@ class TrainData(Serializable):
     def finish(self) -> None:
         """Note that the epoch was gone through to its end."""
         self._finished = True
+
+    def _look_again(self) -> None:
+        """See to what a method put into the loader at the start of training: other data."""
+        if getattr(self.loader, "dataset", None) is not self._facts.dataset:
+            self._facts = LoaderFacts(self.loader)
 
     def _broke_off(self, epoch: int) -> bool:
         """Whether an error ended an earlier try at this very epoch."""

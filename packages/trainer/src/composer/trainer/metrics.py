@@ -132,6 +132,12 @@ class TrainMetrics:
         for metric in self._state.train_metrics.values():
             metric.reset()
 
+    def idle(self) -> TrainMetrics:
+        """Return a twin that nothing is to be added to."""
+        twin = copy.copy(self)
+        twin.active = False
+        return twin
+
     def keep(self, piece: Batch) -> Batch:
         """Return a microbatch as it is now, whatever algorithms put into it later.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from composer.core import plugins
-from composer.core.time import Time
+from composer.core.time import Time, stretched
 from composer.optim.scheduler import compile_composer_scheduler, scale_pytorch_scheduler
 from composer.trainer.rescheduling import TorchSchedule, begin_again, leaves, let_go
 from composer.trainer.settings import describe_schedule
@@ -18,9 +19,10 @@ from composer.utils.iteration import ensure_tuple
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from composer.core.algorithm import Algorithm
     from composer.core.state import State
 
-__all__ = ["Schedules", "scale_duration"]
+__all__ = ["Schedules", "scale_duration", "schedule_ratio"]
 
 
 def scale_duration(duration: Time[Any], ratio: float) -> Time[Any]:
@@ -40,13 +42,30 @@ def scale_duration(duration: Time[Any], ratio: float) -> Time[Any]:
         >>> scale_duration(Time(10, "ep"), 0.5)
         Time(5, TimeUnit.EPOCH)
     """
-    scaled = duration * ratio
+    scaled = stretched(duration, ratio)
     if scaled.value <= 0:
         raise ValueError(
             f"scale_schedule_ratio={ratio} leaves nothing of max_duration={duration!s}; use a "
             f"larger ratio or a longer duration"
         )
     return scaled
+
+
+def schedule_ratio(ratio: float, algorithms: Iterable[Algorithm]) -> float:
+    """Return by how much a run is longer than it says, with what methods have to say.
+
+    Args:
+        ratio: The trainer's or ``fit``'s scale schedule ratio.
+        algorithms: The methods of the run.
+
+    Returns:
+        The product of all ratios.
+
+    Example:
+        >>> schedule_ratio(0.5, [])
+        0.5
+    """
+    return math.prod([ratio, *(algorithm.schedule_ratio for algorithm in algorithms)])
 
 
 class Schedules:

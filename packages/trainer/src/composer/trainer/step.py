@@ -19,6 +19,7 @@ from composer.core.types import Batch
 from composer.trainer.metrics import TrainMetrics
 from composer.trainer.nonfinite import NoLossTokensError
 from composer.trainer.ranks import LossMean
+from composer.trainer.reevaluation import Reevaluations
 from composer.utils.iteration import map_collection
 from composer.utils.modules import unwrapped_model
 
@@ -263,14 +264,27 @@ class TrainStep:
         self._sync = sync
         self._guard = guard
         self._memory = memory
+        self._again = self._reevaluations()
         self._update = self._choose_update()
         self._losses: dict[str, torch.Tensor] = {}
 
+    def _reevaluations(self) -> Reevaluations | None:
+        own = [o for o in self._optimizers if needs_closure(o)]
+        if own and len(self._optimizers) > 1:
+            raise ValueError(
+                f"{type(own[0]).__name__} evaluates the loss itself, which it cannot do for the "
+                f"{len(self._optimizers) - 1} optimizer(s) beside it; use one optimizer, or give "
+                f"each a turn of its own: composer.trainer.OptimizerStep"
+            )
+        return Reevaluations(self._model) if own else None
+
     def _choose_update(self) -> Callable[[Callable[[], torch.Tensor]], bool] | None:
         """How gradients become an update; ``None`` for one optimizer without loss scaling."""
-        if self._scaler is None:
-            return None if len(self._optimizers) == 1 else self._update_jointly
-        return self._closure_update if needs_closure(self._optimizer) else self._update_jointly
+        if self._again is not None:
+            return self._closure_update
+        if self._scaler is None and len(self._optimizers) == 1:
+            return None
+        return self._update_jointly
 
     # ---- one batch ----------------------------------------------------------------------------
 
@@ -347,11 +361,35 @@ class TrainStep:
         return scaler.step_all(self._optimizers)
 
     def _closure_update(self, closure: Callable[[], torch.Tensor]) -> bool:
-        scaler = self._scaler
-        assert scaler is not None
-        applied = scaler.step_with_closure(self._optimizer, closure)
+        """The optimizer evaluates the loss itself, several times if it likes."""
+        scaler, evaluate = self._scaler, self._in_turn(closure)
+        if scaler is None:
+            self._optimizer.step(evaluate)  # type: ignore[arg-type]
+            return True
+        applied = scaler.step_with_closure(self._optimizer, evaluate)
         scaler.update()
         return applied
+
+    def _in_turn(self, closure: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """The closure, of which the first call reports and counts for all."""
+        again, called = self._again, False
+        assert again is not None
+        again.begin()
+
+        def evaluate() -> torch.Tensor:
+            nonlocal called
+            if not called:
+                called = True
+                return closure()
+            losses, metrics = self._losses, self._metrics
+            self._metrics = metrics.idle()
+            try:
+                with again.once_more():
+                    return closure()
+            finally:
+                self._losses, self._metrics = losses, metrics
+
+        return evaluate
 
     # ---- gradients ----------------------------------------------------------------------------
 

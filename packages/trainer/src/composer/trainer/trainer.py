@@ -32,6 +32,7 @@ from composer.trainer import assemble
 from composer.trainer.alternating import (
     OptimizerStep,
     check_turns,
+    follow_optimizers,
     split_optimizers,
 )
 from composer.trainer.batch_steps import SharedModel, make_step, share_model
@@ -69,7 +70,7 @@ from composer.trainer.resume import Resumption, resume
 from composer.trainer.rewinding import Rewinding
 from composer.trainer.run_names import run_name as name_run
 from composer.trainer.schedule_plan import SchedulePlan
-from composer.trainer.schedules import scale_duration
+from composer.trainer.schedules import scale_duration, schedule_ratio
 from composer.trainer.settings import optimizer_settings
 from composer.utils import dist
 from composer.utils.hparams import extract_hparams
@@ -336,6 +337,8 @@ class Trainer:
         ensure_sync_strategy(ddp_sync_strategy, find_unused_parameters=False)
         duration = parse_duration(max_duration, "max_duration")
         check_scaling(schedulers, scale_schedule_ratio)
+        methods = assemble.algorithms(algorithms)
+        scale_schedule_ratio = schedule_ratio(scale_schedule_ratio, methods)
         self._device = get_device(device)
         if dist.get_world_size() > 1:
             dist.initialize_dist(self._device, dist_timeout)
@@ -418,7 +421,7 @@ class Trainer:
             precision=precision,
             optimizers=found_optimizers,
             save_metrics=save_metrics,
-            algorithms=assemble.algorithms(algorithms),
+            algorithms=methods,
             callbacks=[*destinations, *observers],
         )
         self.state.is_continuation = autoresume
@@ -428,6 +431,7 @@ class Trainer:
         model.logger = self.logger
         with assemble.without_empty_folder(saving.folder, name):
             self.engine.run_event(Event.INIT)
+            self._turns = follow_optimizers(self._turns, self.state.optimizers)
 
             # 5. Metrics, evaluation, training data.
             self.state.train_metrics = fresh_metrics(self.state, is_train=True)
@@ -575,6 +579,7 @@ class Trainer:
         """
         state = self.state
         check_scaling(schedulers, scale_schedule_ratio, step_schedulers_every_batch)
+        ratio = schedule_ratio(scale_schedule_ratio, state.algorithms)
         check_fit_arguments(
             state,
             train_dataloader=train_dataloader,
@@ -600,13 +605,13 @@ class Trainer:
         assert data is not None
         if reset_time:
             state.restart_clock()
-        set_duration(state, duration, scale_schedule_ratio, autoresume=self._loading.autoresume)
+        # What the trainer was told is scaled already, but for a ratio of this call.
+        stretch = scale_schedule_ratio if duration is None else ratio
+        set_duration(state, duration, stretch, autoresume=self._loading.autoresume)
         if training_is_over(state, self._resumption):
             return
         if schedulers is not None:
-            self._plan.replace(
-                schedulers, ratio=scale_schedule_ratio, every_batch=step_schedulers_every_batch
-            )
+            self._plan.replace(schedulers, ratio=ratio, every_batch=step_schedulers_every_batch)
         state.settings["max_duration"] = str(state.max_duration)
         loaded = None if self._resumption is None else self._resumption.options
         self._plan.settle(loaded, strict=self._strict)
