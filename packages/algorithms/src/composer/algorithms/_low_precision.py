@@ -43,6 +43,7 @@ class LowPrecisionNorm(Algorithm):
     )
     phase: ClassVar[Phase] = Phase.LAST
     kind: ClassVar[str] = "surgery"
+    cost: ClassVar[str] = "saves casts and memory under mixed precision"
     source: ClassVar[str] = "Composer"
 
     #: What the layers become, and the name under which their number is reported.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -21,6 +23,7 @@ __all__ = [
     "LabelMixer",
     "MixingAlgorithm",
     "draw_beta",
+    "draw_dirichlet",
     "draw_permutation",
     "mix_targets",
     "permute",
@@ -43,13 +46,39 @@ def draw_beta(alpha: float, generator: torch.Generator | None = None) -> float:
     """
     if alpha == 0:
         return 1.0
+    first, second = _draw_log_gamma(alpha, 2, generator).tolist()
+    return 1.0 / (1.0 + math.exp(min(second - first, 700.0)))
+
+
+def draw_dirichlet(
+    alpha: float, num_shares: int, generator: torch.Generator | None = None
+) -> list[float]:
+    """Draw shares of a whole from the symmetric Dirichlet distribution.
+
+    Args:
+        alpha: Its parameter, greater than 0: small gives nearly all to one share.
+        num_shares: How many shares.
+        generator: Source of random numbers; by default torch's global one.
+
+    Returns:
+        Numbers from 0 to 1 whose sum is 1.
+
+    Example:
+        >>> round(sum(draw_dirichlet(1.0, 3)), 6)
+        1.0
+    """
+    shares: list[float] = _draw_log_gamma(alpha, num_shares, generator).softmax(0).tolist()
+    return shares
+
+
+def _draw_log_gamma(
+    alpha: float, count: int, generator: torch.Generator | None = None
+) -> torch.Tensor:
     # A gamma variable of a small parameter underflows to 0; its logarithm does not: it is that of
     # one with the parameter raised by 1 times a power of a uniform one.
-    raised = torch.full((2,), alpha + 1.0, dtype=torch.float64)
-    uniform = torch.rand(2, dtype=torch.float64, generator=generator).clamp_min_(1e-300)
-    logs = torch._standard_gamma(raised, generator=generator).log() + uniform.log() / alpha
-    first, second = logs.tolist()
-    return 1.0 / (1.0 + math.exp(min(second - first, 700.0)))
+    raised = torch.full((count,), alpha + 1.0, dtype=torch.float64)
+    uniform = torch.rand(count, dtype=torch.float64, generator=generator).clamp_min_(1e-300)
+    return torch._standard_gamma(raised, generator=generator).log() + uniform.log() / alpha
 
 
 def draw_permutation(
@@ -226,6 +255,9 @@ class MixingAlgorithm(Algorithm):
         {Event.BEFORE_FORWARD, Event.BEFORE_LOSS, Event.BEFORE_BACKWARD}
     )
     after: ClassVar[tuple[str, ...]] = ("label_smoothing",)
+    remarks: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"label_smoothing": "labels are smoothed before they are mixed"}
+    )
 
     interpolate_loss: bool
 

@@ -42,6 +42,7 @@ class BlurPool(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     kind: ClassVar[str] = "surgery"
+    cost: ClassVar[str] = "a depthwise convolution per strided layer"
     source: ClassVar[str] = (
         "Zhang, Making Convolutional Networks Shift-Invariant Again (2019), arXiv 1904.11486"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -46,7 +48,15 @@ class CutMix(MixingAlgorithm):
         True
     """
 
+    remarks: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **MixingAlgorithm.remarks,
+            "mixup": "each batch is mixed twice; with `interpolate_loss=True` in both it warns, "
+            "since the second would forget the partners of the first",
+        }
+    )
     kind: ClassVar[str] = "data"
+    cost: ClassVar[str] = "a copy of the batch; a second loss with interpolate_loss"
     source: ClassVar[str] = "Yun et al., CutMix (2019), arXiv 1905.04899"
 
     def __init__(

@@ -40,6 +40,7 @@ class CutOut(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_DATALOADER})
     kind: ClassVar[str] = "data"
+    cost: ClassVar[str] = "a fill per batch"
     source: ClassVar[str] = "DeVries and Taylor, Cutout (2017), arXiv 1708.04552"
 
     def __init__(

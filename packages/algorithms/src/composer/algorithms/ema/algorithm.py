@@ -69,6 +69,7 @@ class EMA(Algorithm):
 
     events: ClassVar[frozenset[Event]] = _EVENTS
     kind: ClassVar[str] = "weights"
+    cost: ClassVar[str] = "one more copy of the weights, a multiply-add at each update"
     source: ClassVar[str] = "Polyak and Juditsky, Acceleration by Averaging (1992)"
     #: The weights that are not in the model: the average, or those being trained while
     #: ``ema_weights_active``.

@@ -42,6 +42,7 @@ class Factorize(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     kind: ClassVar[str] = "surgery"
+    cost: ClassVar[str] = "fewer operations and weights, at the price of an approximation"
     source: ClassVar[str] = "Composer; the nearest factors are those of Eckart and Young (1936)"
 
     def __init__(

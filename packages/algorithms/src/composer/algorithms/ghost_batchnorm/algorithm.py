@@ -38,6 +38,7 @@ class GhostBatchNorm(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     kind: ClassVar[str] = "surgery"
+    cost: ClassVar[str] = "about that of batch norm"
     source: ClassVar[str] = (
         "Hoffer et al., Train longer, generalize better (2017), arXiv 1705.08741; "
         "Dimitriou and Arandjelovic (2020), arXiv 2007.08554"

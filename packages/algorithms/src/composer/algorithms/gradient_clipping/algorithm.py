@@ -38,6 +38,7 @@ class GradientClipping(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_TRAIN_BATCH})
     kind: ClassVar[str] = "gradients"
+    cost: ClassVar[str] = "a pass over the gradients"
     source: ClassVar[str] = (
         "Pascanu et al. (2013), arXiv 1211.5063; adaptive: Brock et al. (2021), arXiv 2102.06171"
     )

@@ -40,6 +40,7 @@ class LabelSmoothing(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.BEFORE_LOSS, Event.AFTER_LOSS})
     kind: ClassVar[str] = "labels"
+    cost: ClassVar[str] = "dense targets"
     source: ClassVar[str] = "Szegedy et al., Rethinking Inception (2015), arXiv 1512.00567"
 
     def __init__(self, smoothing: float = 0.1, target_key: Any = 1) -> None:

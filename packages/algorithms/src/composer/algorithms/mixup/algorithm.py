@@ -45,6 +45,7 @@ class MixUp(MixingAlgorithm):
     """
 
     kind: ClassVar[str] = "data"
+    cost: ClassVar[str] = "a copy of the batch; a second loss with interpolate_loss"
     source: ClassVar[str] = "Zhang et al., mixup (2017), arXiv 1710.09412"
 
     def __init__(

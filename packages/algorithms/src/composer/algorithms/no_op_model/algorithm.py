@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from composer.algorithms.no_op_model.layers import NoOpModelClass
@@ -26,7 +28,15 @@ class NoOpModel(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
+    excludes: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "activation_checkpointing": "the model that costs nothing has no blocks",
+            "label_smoothing": "the model that costs nothing has no classes",
+            "selective_backprop": "the model that costs nothing has no loss for each sample",
+        }
+    )
     kind: ClassVar[str] = "debug"
+    cost: ClassVar[str] = "everything: it trains nothing"
     source: ClassVar[str] = "Composer"
 
     def __init__(self) -> None:

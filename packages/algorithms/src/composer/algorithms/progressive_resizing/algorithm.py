@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.algorithms._checks import require_tensor
+from composer.algorithms._curriculum import lead_loader
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.progressive_resizing.functional import (
     MODES,
@@ -19,6 +20,8 @@ from composer.utils.batches import batch_get
 from composer.utils.checks import check_bool, check_choice, check_integer
 
 if TYPE_CHECKING:
+    import torch
+
     from composer.core.logger import Logger
     from composer.core.state import State
 
@@ -48,8 +51,9 @@ class ProgressiveResizing(Algorithm):
         0.5
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_DATALOADER})
+    events: ClassVar[frozenset[Event]] = frozenset({Event.FIT_START, Event.AFTER_DATALOADER})
     kind: ClassVar[str] = "data"
+    cost: ClassVar[str] = "an interpolation per batch; small images are cheaper"
     source: ClassVar[str] = "Howard, fast.ai's entry to DAWNBench (2018)"
 
     def __init__(
@@ -78,9 +82,10 @@ class ProgressiveResizing(Algorithm):
         self.input_key = input_key
         self.target_key = target_key
         self.antialias = antialias
+        self._in_loader = False
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
-        """Resize the batch.
+        """Resize the batch, or tell a loader that listens what size its images are to have.
 
         Args:
             event: The event that fires.
@@ -94,31 +99,43 @@ class ProgressiveResizing(Algorithm):
             >>> ProgressiveResizing().match(Event.AFTER_DATALOADER, None)
             True
         """
-        del event
+        if event is Event.FIT_START:
+            self._in_loader = lead_loader(state, "image_scale", self._scale)
+            return
         elapsed = state.get_elapsed_duration()
         if elapsed is None:
             raise ValueError("ProgressiveResizing needs to know how long the run is: max_duration")
         name = type(self).__name__
         input = require_tensor(name, "input", batch_get(state.batch, self.input_key))
-        target = batch_get(state.batch, self.target_key)
-        if self.resize_targets:
-            require_tensor(name, "target", target)
-        scale = scale_at(
-            elapsed.value, self.initial_scale, self.finetune_fraction, self.delay_fraction
-        )
-        scale = pinned_scale(input.shape[-1], scale, self.size_increment)
-        new_input, new_target = resize_batch(
-            input, target, scale, self.mode, self.resize_targets, self.antialias
-        )
-        if new_input is not input:
-            replace_in_batch(state, self.input_key, new_input)
-        if new_target is not target:
-            replace_in_batch(state, self.target_key, new_target)
+        scale = self._scale(elapsed.value)
+        if not self._in_loader:
+            scale = pinned_scale(input.shape[-1], scale, self.size_increment)
+            input = _resized(self, state, input, scale)
         if logger.destinations:
             logger.log_metrics(
                 {
-                    "progressive_resizing/height": new_input.shape[-2],
-                    "progressive_resizing/width": new_input.shape[-1],
+                    "progressive_resizing/height": input.shape[-2],
+                    "progressive_resizing/width": input.shape[-1],
                     "progressive_resizing/scale_factor": scale,
                 }
             )
+
+    def _scale(self, elapsed: float) -> float:
+        return scale_at(elapsed, self.initial_scale, self.finetune_fraction, self.delay_fraction)
+
+
+def _resized(
+    method: ProgressiveResizing, state: State, input: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Resize what is in the batch; returns the new images."""
+    target = batch_get(state.batch, method.target_key)
+    if method.resize_targets:
+        require_tensor(type(method).__name__, "target", target)
+    new_input, new_target = resize_batch(
+        input, target, scale, method.mode, method.resize_targets, method.antialias
+    )
+    if new_input is not input:
+        replace_in_batch(state, method.input_key, new_input)
+    if new_target is not target:
+        replace_in_batch(state, method.target_key, new_target)
+    return new_input

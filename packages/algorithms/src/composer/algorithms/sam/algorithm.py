@@ -36,6 +36,7 @@ class SAM(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     kind: ClassVar[str] = "optimizer"
+    cost: ClassVar[str] = "a second forward and backward pass every interval"
     source: ClassVar[str] = "Foret et al., Sharpness-Aware Minimization (2020), arXiv 2010.01412"
 
     def __init__(self, rho: float = 0.05, epsilon: float = 1e-12, interval: int = 1) -> None:

@@ -54,6 +54,7 @@ class SelectiveBackprop(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT, Event.AFTER_DATALOADER})
     kind: ClassVar[str] = "data"
+    cost: ClassVar[str] = "a forward pass per batch; saves the backward pass of what is left out"
     source: ClassVar[str] = "Jiang et al., Focusing on the Biggest Losers (2019), arXiv 1910.00762"
     phase: ClassVar[Phase] = Phase.FIRST
 

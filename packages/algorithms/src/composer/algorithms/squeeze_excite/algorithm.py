@@ -40,6 +40,7 @@ class SqueezeExcite(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     kind: ClassVar[str] = "surgery"
+    cost: ClassVar[str] = "a pooling and two small matrices per wide convolution"
     source: ClassVar[str] = "Hu et al., Squeeze-and-Excitation Networks (2017), arXiv 1709.01507"
 
     def __init__(self, latent_channels: float = 64, min_channels: int = 128) -> None:

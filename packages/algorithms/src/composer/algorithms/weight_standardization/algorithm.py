@@ -38,6 +38,7 @@ class WeightStandardization(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     kind: ClassVar[str] = "surgery"
+    cost: ClassVar[str] = "a normalisation of the weights per step"
     source: ClassVar[str] = "Qiao et al., Micro-Batch Training (2019), arXiv 1903.10520"
 
     def __init__(self, n_last_layers_ignore: int = 0) -> None:
