@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -99,3 +100,22 @@ def test_other_distributions_bring_their_cards(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plugins, "load", lambda group, name: factory)
     assert card_of("theirs") is card
     assert example_batch("theirs", num_samples=2).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", sorted(CARDS))
+def test_no_argument_takes_any_object(name: str) -> None:
+    """Each is refused when the model is built, in words that name the argument."""
+    card, factory = CARDS[name], plugins.load("composer.models", name)
+    modules: dict[str, torch.nn.Module] = {
+        "composer_segmenter": torch.nn.Conv2d(1, 2, 1),
+        "language_model": torch.nn.Embedding(3, 3),
+    }
+    usual = {**card.arguments, **card.tiny}
+    if card.batch is None:
+        usual["module"] = modules.get(name, torch.nn.Identity())
+    if name in ("composer_classifier", "composer_segmenter"):
+        usual["num_classes"] = 2
+    parameters = inspect.signature(factory).parameters.values()
+    for argument in (p.name for p in parameters if p.kind is not p.VAR_KEYWORD):
+        with torch.device("meta"), pytest.raises((TypeError, ValueError), match=argument):
+            factory(**{**usual, argument: object()})

@@ -255,7 +255,7 @@ def test_it_computes_what_llama_of_transformers_computes(num_kv_heads: int) -> N
         ({"hidden_size": 12}, "num_heads=4 must divide hidden_size=12 into even parts"),
         ({"num_kv_heads": 3}, "num_kv_heads=3 must divide num_heads=4"),
         ({"num_layers": 0}, "num_layers=0"),
-        ({"attention": "flx"}, "attention='flx' is unknown.*flex"),
+        ({"attention": "flx"}, "attention='flx' must be one of .*flex"),
         ({"rope_base": 0.0}, "rope_base=0.0"),
         ({"initializer_std": -1.0}, "initializer_std=-1.0"),
     ],
@@ -266,7 +266,7 @@ def test_numbers_that_do_not_fit_are_named(changes: dict[str, Any], words: str) 
 
 
 def test_unknown_sizes_are_named() -> None:
-    with pytest.raises(ValueError, match=r"size='125M' is unknown.*125m"):
+    with pytest.raises(ValueError, match=r"size='125M' must be one of .*125m"):
         composer_decoder("125M")
 
 

@@ -13,7 +13,7 @@ import torch
 
 from composer.core import plugins
 from composer.core.model import ComposerModel
-from composer.models import ComposerClassifier, mnist_model
+from composer.models import ComposerClassifier, composer_decoder, mnist_model
 from composer.models.cards import CARDS, example_batch
 from composer.models.export import ExportFormat, export_model
 
@@ -227,26 +227,110 @@ def test_the_same_numbers_that_are_none_differ_by_nothing(tmp_path: Path) -> Non
     assert (report.max_difference, report.largest) == (0.0, 3.0)
 
 
+def _forgetful(model: torch.nn.Module) -> None:
+    """Changes a model, say, and forgets to return it."""
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "kind", "words"),
     [
-        ({"save_format": "onyx"}, "onyx"),
-        ({"sample_input": ()}, "holds no tensor"),
-        ({"tolerance": -1}, "tolerance=-1"),
-        ({"dynamic_axes": {"x": [0]}}, r"dynamic_axes names \['x'\]"),
-        ({"dynamic_axes": {"z": [0]}, "input_names": ["x"]}, r"\['z'\] are unknown"),
+        ({"save_format": "onyx"}, ValueError, "onyx"),
+        ({"save_format": 5}, ValueError, "5 is not a valid ExportFormat; accepted are: torch"),
+        ({"save_path": 5}, TypeError, "save_path=5 must be a path"),
+        ({"save_path": ""}, ValueError, "save_path='' names no place"),
+        ({"save_path": "s3://bucket/m"}, ValueError, "save_path='s3://bucket/m' must be a file"),
+        ({"save_path": "."}, IsADirectoryError, "save_path='.' is a folder"),
+        ({"sample_input": ()}, ValueError, "holds no tensor"),
+        ({"sample_input": None}, TypeError, "sample_input=None must be a tuple of the module's"),
+        ({"tolerance": -1}, ValueError, "tolerance=-1 must be at least 0"),
+        ({"tolerance": NAN}, ValueError, "tolerance=nan must be at least 0"),
+        ({"tolerance": "x"}, TypeError, "tolerance='x' must be a number"),
+        ({"prepare": _forgetful}, TypeError, "prepare=_forgetful returned None; it must return"),
+        ({"prepare": "x"}, TypeError, "prepare='x' must be a function"),
+        ({"input_names": "x"}, TypeError, "input_names='x' must be a list of names"),
+        ({"input_names": [5]}, TypeError, r"input_names=\[5\] must be a list of names"),
+        ({"input_names": ["x", "y"]}, ValueError, "has 2 names, but there is 1 to be named"),
+        ({"output_names": 5}, TypeError, "output_names=5 must be a list of names"),
+        ({"output_names": ["x", "x"]}, ValueError, "has a name twice"),
+        ({"output_names": ["x", "y"]}, ValueError, r"output_names=\['x', 'y'\] has 2 names"),
+        ({"dynamic_axes": 5}, TypeError, "dynamic_axes=5 must be a mapping"),
+        ({"dynamic_axes": {"x": 0}, "input_names": ["x"]}, TypeError, "must be a mapping of names"),
+        ({"dynamic_axes": {"x": [2]}, "input_names": ["x"]}, ValueError, "accepted are 0 to 1"),
+        ({"dynamic_axes": {"x": [0]}}, ValueError, r"dynamic_axes names \['x'\]"),
+        (
+            {"dynamic_axes": {"z": [0]}, "input_names": ["x"]},
+            ValueError,
+            r"\['z'\] are unknown",
+        ),
+        ({"onnx_opset_version": 18}, ValueError, "goes with the format onnx, not with torch_exp"),
+        *(
+            ({"save_format": "onnx", "onnx_opset_version": version}, kind, words)
+            for version, kind, words in [
+                (0, ValueError, "onnx_opset_version=0 must be at least 1"),
+                (-3, ValueError, "onnx_opset_version=-3 must be at least 1"),
+                (9999, ValueError, "onnx_opset_version=9999 is none of .* up to"),
+                ("18", TypeError, "onnx_opset_version='18' must be an integer"),
+            ]
+        ),
     ],
 )
-def test_bad_arguments_are_named(arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_bad_arguments_are_named(
+    arguments: dict[str, Any], kind: type[Exception], words: str, tmp_path: Path
+) -> None:
     settings: dict[str, Any] = {
         "save_format": "torch_export",
         "save_path": tmp_path / "m",
         "sample_input": (torch.rand(2, 3),),
         **arguments,
     }
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(kind, match=words):
         export_model(torch.nn.Linear(3, 2), **settings)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "kind", "words"),
+    [
+        (5, (torch.rand(2, 3),), TypeError, "model=5 must be a torch.nn.Module"),
+        (mnist_model(), None, TypeError, "sample_input=None must be a batch"),
+        (mnist_model(), {"x": torch.rand(2, 3)}, ValueError, "is no batch .* ComposerClassifier"),
+        (mnist_model(), torch.rand(2, 1, 9, 9), ValueError, "a pair of inputs and targets; got T"),
+        (composer_decoder("tiny", 9), torch.ones(2, 3), ValueError, "mapping with `input_ids`"),
+    ],
+)
+def test_what_is_no_batch_of_the_model_is_said(
+    model: Any, sample: Any, kind: type[Exception], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=words):
+        export_model(model, "torch_export", tmp_path / "m", sample)
+
+
+def test_operators_of_a_version_that_cannot_be_had_are_no_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Torch itself logs a trace, and writes a version that nobody asked for."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    linear, sample = torch.nn.Linear(3, 2), (torch.rand(2, 3),)
+    with pytest.raises(ValueError, match=r"onnx_opset_version=7 cannot be had for Linear.* 18"):
+        export_model(linear, "onnx", tmp_path / "m.onnx", sample, onnx_opset_version=7)
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in caplog.text + "".join(capfd.readouterr())
+    export_model(linear, "onnx", tmp_path / "m.onnx", sample, onnx_opset_version=20)
+    assert [one.version for one in onnx.load(tmp_path / "m.onnx").opset_import] == [20]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_trace_takes_positional_and_named_arguments_together(
+    masked: bool, tmp_path: Path
+) -> None:
+    model = composer_decoder("tiny", 9)
+    batch = {"input_ids": torch.randint(9, (2, 5), generator=torch.Generator().manual_seed(0))}
+    if masked:
+        batch["attention_mask"] = torch.tensor([[0, 1, 1, 1, 1], [1, 1, 1, 1, 1]])
+    report = export_model(model, "torchscript", tmp_path / "m.ts", batch)
+    assert report.max_difference < 1e-5 < report.largest
+    torch.testing.assert_close(torch.jit.load(tmp_path / "m.ts")(**batch), model.eval()(batch))
 
 
 def test_a_single_sample_is_no_reason_for_a_fixed_batch(tmp_path: Path) -> None:

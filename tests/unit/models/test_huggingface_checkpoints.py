@@ -19,8 +19,11 @@ from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from composer import Trainer
+from composer.algorithms import EMA
 from composer.checkpoint import read_checkpoint, save_checkpoint
 from composer.cli import main
+from composer.core import Callback, State
+from composer.metrics import LanguageCrossEntropy
 from composer.models import (
     HuggingFaceModel,
     write_huggingface_pretrained_from_composer_checkpoint,
@@ -309,7 +312,7 @@ def test_tensors_are_read_one_by_one(
 
     import weakref
 
-    from composer.models.huggingface import export as module
+    from composer.models.huggingface import folder_files as module
 
     write = module.write_safetensors
 
@@ -524,6 +527,60 @@ def test_resuming_with_adapters_is_exact(base: Path, tmp_path: Path) -> None:
         assert torch.equal(one, other), name
 
 
+class _Weights(Callback):
+    """Keeps what is trained, as it is after each batch."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, torch.Tensor]] = []
+
+    def batch_end(self, state: State, logger: Any) -> None:
+        named = state.model.named_parameters()
+        self.seen.append({name: p.detach().clone() for name, p in named if p.requires_grad})
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_adapters_are_averaged_resumed_evaluated_and_exported(
+    alone: bool, base: Path, tmp_path: Path
+) -> None:
+    """The average of the weights after each batch is what is evaluated and what is exported."""
+
+    def tuned() -> HuggingFaceModel:
+        metrics = [LanguageCrossEntropy()]
+        return adapted(base, metrics=metrics, should_save_peft_only=alone)
+
+    def averaged(duration: str, **options: Any) -> Trainer:
+        average = EMA(half_life=None, smoothing=0.5, update_interval="1ba")
+        return train(tuned(), duration, algorithms=[average], eval_dataloader=loader(), **options)
+
+    weights = _Weights()
+    straight = averaged("3ba", callbacks=[weights])
+    averaged("3ba", save_folder=str(tmp_path / "run"), save_interval="1ba").close()
+    again = averaged("3ba", load_path=str(next((tmp_path / "run").glob("*-ba2-rank0.pt"))))
+    live = dict(again.state.model.named_parameters())
+    assert all(torch.equal(p, live[n]) for n, p in straight.state.model.named_parameters())
+
+    first, *rest = weights.seen
+    mean = {name: value.clone() for name, value in first.items()}
+    for later in rest:
+        mean = {name: 0.5 * mean[name] + 0.5 * value for name, value in later.items()}
+    twin = tuned()
+    twin.load_state_dict(mean, strict=False)
+    rows = torch.cat([batch["input_ids"] for batch in loader()])
+    with torch.no_grad():
+        expected = float(twin.model.eval()(input_ids=rows, labels=rows).loss)
+    for trainer in (straight, again):
+        (metric,) = trainer.state.eval_metrics["eval"].values()
+        assert float(metric.compute()) == pytest.approx(expected, rel=1e-5)
+    path = str(again.save_checkpoint(str(tmp_path / "end.pt")))
+    export(path, tmp_path / "adapter")
+    network = AutoModelForCausalLM.from_pretrained(base)
+    out = peft.PeftModel.from_pretrained(network, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        assert float(out(input_ids=rows, labels=rows).loss) == pytest.approx(expected, rel=1e-5)
+    for trainer in (straight, again):
+        trainer.close()
+
+
 def test_a_file_of_adapters_alone_is_small(tmp_path: Path) -> None:
     llama(width=64).save_pretrained(tmp_path / "wide")
     sizes = []
@@ -569,7 +626,7 @@ def test_the_base_is_asked_for_where_it_is_not_found(base: Path, tmp_path: Path)
     for given in (moved, AutoModelForCausalLM.from_pretrained(moved)):
         network, _ = HuggingFaceModel.hf_from_composer_checkpoint(path, base_model=given)
         assert torch.equal(logits(network), logits(model.model))
-    with pytest.raises(ValueError, match="must be one of alone, merged"):
+    with pytest.raises(ValueError, match=r"must be one of \('alone', 'merged'\)"):
         export(path, tmp_path / "out", adapter="both")
     plain = saved(HuggingFaceModel(llama()), tmp_path / "b.pt")
     with pytest.raises(ValueError, match="has no adapters"):

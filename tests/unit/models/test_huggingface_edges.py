@@ -19,6 +19,9 @@ from transformers import AutoModelForCausalLM
 from composer.core.data_spec import default_split_batch
 from composer.models import (
     HuggingFaceModel,
+    create_bert_classification,
+    create_bert_mlm,
+    create_gpt2,
     write_huggingface_pretrained_from_composer_checkpoint,
 )
 from composer.models.export import export_model
@@ -563,3 +566,63 @@ def test_wrong_arguments_of_writing_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match=r"a\.pt is a file"):
         export(path, path / "sub")
     assert [p.name for p in tmp_path.iterdir()] == ["a.pt"]
+
+
+@pytest.mark.parametrize("build", [llama, _gpt2])
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0)])
+def test_a_batch_of_nothing_is_said_to_be_empty(
+    build: Callable[[], Any], shape: tuple[int, int]
+) -> None:
+    ids = torch.zeros(shape, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"input_ids of shape .* makes an empty batch"):
+        HuggingFaceModel(build())({"input_ids": ids, "labels": ids})
+
+
+@pytest.mark.slow
+def test_attention_that_torch_cannot_turn_into_onnx_is_told_with_one_that_it_can(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("onnxruntime")
+    config = transformers.T5Config(
+        d_model=8, d_ff=16, d_kv=4, num_layers=1, num_heads=2, vocab_size=20,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    model = HuggingFaceModel(transformers.T5ForConditionalGeneration(config))
+    batch = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "decoder_input_ids": IDS}
+    words = r"T5ForConditionalGeneration cannot be exported as onnx: .*set_attn_implementation"
+    if model.config._attn_implementation == "sdpa":  # which T5 has since transformers 5
+        with pytest.raises(ValueError, match=words) as info:
+            export_model(model, "onnx", tmp_path / "a.onnx", batch)
+        assert "\x1b" not in str(info.value)
+        assert "\n" not in str(info.value)
+        assert list(tmp_path.iterdir()) == []
+    report = export_model(
+        model,
+        "onnx",
+        tmp_path / "a.onnx",
+        batch,
+        prepare=lambda twin: twin.model.set_attn_implementation("eager") or twin,
+    )
+    assert report.max_difference < 1e-4 < report.largest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"model_config": 5}, TypeError, "model_config=5 must be a mapping"),
+        ({"use_pretrained": "no"}, TypeError, "use_pretrained='no' must be True or False"),
+        ({"gradient_checkpointing": 1}, TypeError, "gradient_checkpointing=1 must be True or"),
+        ({"pretrained_model_name": "no/such"}, OSError, "pretrained_model_name='no/such' is nei"),
+        ({"tokenizer_name": "no/such"}, OSError, "tokenizer_name='no/such' is neither a folder"),
+    ],
+)
+@pytest.mark.parametrize("build", [create_bert_mlm, create_bert_classification, create_gpt2])
+def test_wrong_arguments_of_the_factories_are_named(
+    build: Callable[..., Any], arguments: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    small: dict[str, Any] = {"n_layer": 1, "n_embd": 8, "n_head": 2}
+    if build is not create_gpt2:
+        small = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2}
+    with pytest.raises(kind, match=words) as info:
+        build(**{"model_config": {**small, "vocab_size": 50}, **arguments})
+    assert "\n" not in str(info.value)

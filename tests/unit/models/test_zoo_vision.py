@@ -314,7 +314,7 @@ def test_the_detector_learns_to_find_digits(digits: tuple[torch.Tensor, torch.Te
         (lambda: composer_vit(num_heads=5), "num_heads=5 must divide hidden_size=384"),
         (lambda: composer_timm("resnet51"), "model_name='resnet51'"),
         (lambda: composer_unet(0), "num_classes=0"),
-        (lambda: composer_deeplabv3(2, "vgg"), "backbone='vgg'"),
+        (lambda: composer_deeplabv3(2, "vgg"), "backbone_arch='vgg'"),
         (lambda: composer_deeplabv3(2, cross_entropy_weight=0), "leave no loss"),
         (lambda: composer_retinanet(1), "num_classes=1"),
         (lambda: composer_retinanet(2, min_size=9, max_size=8), "max_size=8"),

@@ -547,6 +547,42 @@ def test_export_into_a_folder_that_is_not_there(
     assert "no folder /nowhere" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--to a.safetensors --adapter alone", "--adapter goes with --format huggingface"),
+        ("--to a.safetensors --base x", "--base goes with --format huggingface"),
+        ("--to a.safetensors --max-shard-size x", "--max-shard-size goes with --format hugg"),
+        ("--to a.safetensors --trust-remote-code", "--trust-remote-code goes with --format hugg"),
+        ("--to s3://bucket/a.safetensors", "--to 's3://bucket/a.safetensors' must be a place of"),
+        ("--to=", "--to '' names no place"),
+        ("--to out --format huggingface --overwrite", "--overwrite replaces a file and no folder"),
+        ("--to out --format huggingface --base x", "--base goes with --adapter merged"),
+        ("--to out --format huggingface --max-shard-size x", "--max-shard-size 'x' must be a size"),
+        ("--to out --format huggingface --max-shard-size 0", "--max-shard-size '0' must be a size"),
+        ("--to s3://bucket/m --format huggingface", "must be a place of this machine"),
+        ("--to taken --format huggingface", "taken exists; name another"),
+        ("--to taken/in --format huggingface", "no folder taken to write in in"),
+    ],
+)
+def test_export_refuses_options_in_a_line(
+    words: str,
+    said: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("taken").write_text("precious")
+    before = sorted(folder.iterdir())
+    status, _, err = run("export", str(folder / "ep1-ba4.pt"), *words.split(), capsys=capsys)
+    assert status == 2
+    assert err.startswith("composer checkpoint export: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
 def test_export_without_the_extra(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

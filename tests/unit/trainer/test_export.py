@@ -110,6 +110,27 @@ def test_a_store_receives_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "by_uri" / "m.safetensors").is_file()
 
 
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"surgery_algs": 5}, TypeError, "surgery_algs holds 5; it must be functions"),
+        ({"transforms": ["x"]}, TypeError, "transforms holds 'x'; it must be functions"),
+        ({"load_strict": "no"}, TypeError, "load_strict='no' must be True or False"),
+        ({"load_object_store": object()}, ValueError, "without load_path"),
+        ({"model": TinyModel()}, ValueError, "sample_input is needed: .*registered factory"),
+        ({"input_names": "x"}, TypeError, "input_names='x' must be a list of names"),
+        ({"onnx_opset_version": 18}, ValueError, "goes with the format onnx"),
+    ],
+)
+def test_bad_arguments_are_named(
+    options: dict[str, Any], kind: type[Exception], words: str, tmp_path: Path
+) -> None:
+    usual: dict[str, Any] = {"model": mnist_model(), "save_format": "torch_export"}
+    with pytest.raises(kind, match=words):
+        export_for_inference(**{**usual, "save_path": str(tmp_path / "m.pt2"), **options})
+    assert list(tmp_path.iterdir()) == []
+
+
 class _Keeps(LoggerDestination):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -185,12 +206,24 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
             [*common, "--model", "mnist_model", "num_classes=3"],
             "own.pt do not fit: --model mnist_model num_classes=3 builds another network than",
         ),
-        ([*common, "--model", "mnist_model", "--samples", "0"], "--samples 0"),
+        ([*common, "--model", "mnist_model", "width=8"], "has no argument 'width'"),
+        ([*common, "--model", "mnist_model", "num_classes=x"], "num_classes='x' must be an int"),
+        ([*common, "--model", "mnist_model", "initializers=5"], "initializers=5 must be a list"),
+        ([*common, "--model", "composer_classifier"], "needs the arguments ['module']"),
+        ([*common, "--model", "mnist_model", "--samples", "0"], "--samples=0 must be at least 1"),
+        ([*common, "--tolerance", "nan"], "--tolerance=nan must be at least 0"),
+        ([*common, "--tolerance", "-1"], "--tolerance=-1.0 must be at least 0"),
+        ([*common, "--opset", "0"], "--opset=0 must be at least 1"),
+        ([*common, "--opset", "18"], "--opset=18 goes with --format onnx, not torch_export"),
+        ([*common, "--base", "x"], "--base='x' goes with a checkpoint of a Hugging Face model"),
+        ([*common[:-1], "s3://bucket/m.pt2"], "--to='s3://bucket/m.pt2' must be a file of this"),
+        ([*common[:-1], ""], "--to='' names no place"),
         (["export", str(tmp_path / "none"), "--format", "onnx"], "none"),
     ):
         assert main(arguments) == 2, arguments
         said = capsys.readouterr().err
         assert words in said
+        assert said.startswith("composer export: ")
         assert "load_strict" not in said  # which no command has
     Path(target).write_text("before")
     assert main(common) == 2
@@ -213,6 +246,14 @@ def test_a_checkpoint_of_transformers_is_exported(
     path = str(trainer.save_checkpoint(str(tmp_path / "gpt2.pt")))
     trainer.close()
     target = tmp_path / "gpt2.pt2"
+    assert main(["export", path, "--format", "onnx", "--to", str(tmp_path)]) == 2
+    assert "exists" in capsys.readouterr().err
+    folder = ["--to", str(tmp_path), "--overwrite"]
+    assert main(["export", path, "--format", "torch_export", *folder]) == 2
+    assert "is a folder; name a file in it" in capsys.readouterr().err
+    inside = ["--to", f"{path}/a.pt2"]
+    assert main(["export", path, "--format", "torch_export", *inside]) == 2
+    assert "gpt2.pt, a file" in capsys.readouterr().err
     assert main(["export", path, "--format", "torch_export", "--to", str(target)]) == 0
     assert "differs from the live model" in capsys.readouterr().out
     tokens = torch.randint(20, (3, 8))
@@ -222,3 +263,23 @@ def test_a_checkpoint_of_transformers_is_exported(
         )
         expected = model.model.eval()(input_ids=tokens).logits
     torch.testing.assert_close(outputs.logits, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_model_that_takes_no_tokens_is_left_to_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    from composer.models import HuggingFaceModel
+
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8,
+    )  # fmt: skip
+    model = HuggingFaceModel(transformers.ViTForImageClassification(config))
+    trainer = Trainer(model=model, progress_bar=False)
+    path = str(trainer.save_checkpoint(str(tmp_path / "vit.pt")))
+    trainer.close()
+    target = str(tmp_path / "m.pt2")
+    assert main(["export", path, "--format", "torch_export", "--to", target]) == 2
+    assert "vit.pt takes no tokens but" in capsys.readouterr().err

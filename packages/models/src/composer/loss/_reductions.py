@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from composer.utils.checks import check_choice
+
 __all__ = ["check_reduction"]
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -19,5 +21,4 @@ def check_reduction(reduction: str) -> None:
     Example:
         >>> check_reduction("mean")
     """
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction={reduction!r} is unknown; accepted are {_REDUCTIONS}")
+    check_choice("reduction", reduction, _REDUCTIONS)

@@ -12,6 +12,7 @@ from torch import nn
 
 from composer.loss._reductions import check_reduction
 from composer.loss.targets import ensure_targets_one_hot, infer_target_type
+from composer.utils.checks import check_bool
 
 __all__ = ["DiceLoss"]
 
@@ -36,6 +37,7 @@ class DiceLoss(nn.Module):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Raises:
+        TypeError: If a switch is neither true nor false.
         ValueError: If both ``sigmoid`` and ``softmax`` are asked for, or ``reduction`` is unknown.
 
     Example:
@@ -56,6 +58,15 @@ class DiceLoss(nn.Module):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
+        for name, value in (
+            ("sigmoid", sigmoid),
+            ("softmax", softmax),
+            ("squared_pred", squared_pred),
+            ("jaccard", jaccard),
+            ("batch", batch),
+            ("ignore_absent_classes", ignore_absent_classes),
+        ):
+            check_bool(name, value)
         if sigmoid and softmax:
             raise ValueError("sigmoid=True and softmax=True exclude each other; choose one")
         check_reduction(reduction)
@@ -89,6 +100,8 @@ class DiceLoss(nn.Module):
         """
         counts = None
         if infer_target_type(input, target) == "indices":
+            # The larger unsigned types know no comparison.
+            target = target.to(torch.int64)
             counts = (target >= 0).unsqueeze(1)
             target = target.clamp(min=0)
         target = ensure_targets_one_hot(input, target)

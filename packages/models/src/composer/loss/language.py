@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from composer.loss._reductions import check_reduction
+from composer.loss.targets import check_for_index_targets, counted
+from composer.utils.checks import check_integer
 
 __all__ = ["chunked_cross_entropy", "language_cross_entropy"]
 
@@ -43,6 +45,7 @@ def language_cross_entropy(
         ``shift``, zero for tokens that do not count.
 
     Raises:
+        TypeError: If labels are no integers.
         ValueError: If the shapes do not fit or ``reduction`` is unknown.
 
     Example:
@@ -64,13 +67,13 @@ def language_cross_entropy(
         ignore_index=ignore_index,
         reduction="none",
     ).view(labels.shape)
-    counted = (labels != ignore_index).to(losses.dtype)
+    weights = counted(labels, ignore_index).to(losses.dtype)
     if token_weights is not None:
-        counted = counted * token_weights.to(losses.dtype)
+        weights = weights * token_weights.to(losses.dtype)
         losses = losses * token_weights.to(losses.dtype)
     if reduction == "none":
         return losses
-    return losses.sum() if reduction == "sum" else losses.sum() / counted.sum()
+    return losses.sum() if reduction == "sum" else losses.sum() / weights.sum()
 
 
 def chunked_cross_entropy(
@@ -104,6 +107,7 @@ def chunked_cross_entropy(
         The loss, a scalar in single precision.
 
     Raises:
+        TypeError: If labels are no integers, or a setting is of the wrong kind.
         ValueError: If the shapes do not fit, or a setting is not accepted.
 
     Example:
@@ -116,12 +120,16 @@ def chunked_cross_entropy(
     _check(hidden.shape[:-1], labels, None, reduction)
     if reduction == "none":
         raise ValueError("reduction='none' is not offered here; accepted are 'mean' and 'sum'")
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size={chunk_size} must be at least 1")
+    check_integer("chunk_size", chunk_size, low=1)
     if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(
             f"weight of shape {tuple(weight.shape)} does not fit hidden states of size "
             f"{hidden.shape[-1]}; give one of shape (V, {hidden.shape[-1]})"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"bias of shape {tuple(bias.shape)} does not fit weight of shape "
+            f"{tuple(weight.shape)}; give one of shape {tuple(weight.shape[:1])}"
         )
     if shift:
         hidden, labels = hidden[..., :-1, :], labels[..., 1:]
@@ -138,7 +146,7 @@ def chunked_cross_entropy(
         total = total + checkpoint(
             of_chunk, states, target, use_reentrant=False, preserve_rng_state=False
         )
-    return total if reduction == "sum" else total / (labels != ignore_index).sum()
+    return total if reduction == "sum" else total / counted(labels, ignore_index).sum()
 
 
 def _check(
@@ -150,6 +158,8 @@ def _check(
             f"labels of shape {tuple(labels.shape)} do not fit; accepted is {tuple(shape)}, one "
             f"per token"
         )
+    if not check_for_index_targets(labels):
+        raise TypeError(f"labels must be tokens, which are integers and not {labels.dtype}")
     if token_weights is not None and token_weights.shape != labels.shape:
         raise ValueError(
             f"token_weights of shape {tuple(token_weights.shape)} must have the shape of the "

@@ -8,6 +8,7 @@ with class weights and with ignored rows too.
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +46,7 @@ def soft_cross_entropy(
         The loss: a scalar, or of shape (N, ...) without reduction.
 
     Raises:
+        TypeError: If targets are floats where indices are expected.
         ValueError: If ``reduction`` is unknown, the shapes do not fit, or all targets are zero.
 
     Example:
@@ -54,6 +56,8 @@ def soft_cross_entropy(
         >>> torch.testing.assert_close(by_index, dense)
     """
     check_reduction(reduction)
+    if weight is not None:
+        _check_class_weights("weight", weight, input.shape[1] if input.ndim > 1 else len(input))
     if infer_target_type(input, target) == "indices":
         return F.cross_entropy(
             input, target.to(torch.int64), weight, ignore_index=ignore_index, reduction=reduction
@@ -88,7 +92,7 @@ def binary_cross_entropy_with_logits(
         target: Integers of shape (N, ...), or one value per class of shape (N, C, ...).
         weight: Weights that broadcast to the shape of ``input``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        pos_weight: Weight of positive answers, one per class.
+        pos_weight: Weights of positive answers that broadcast to the shape of ``input``.
         scale_by_batch_size: Whether to divide the result by N.
 
     Returns:
@@ -103,11 +107,35 @@ def binary_cross_entropy_with_logits(
         2.0794
     """
     check_reduction(reduction)
+    for name, factor in (("weight", weight), ("pos_weight", pos_weight)):
+        if factor is not None:
+            _check_broadcast(name, factor, input.shape)
     target = ensure_targets_one_hot(input, target)
     loss = F.binary_cross_entropy_with_logits(
         input, target, weight, reduction=reduction, pos_weight=pos_weight
     )
     return loss / input.shape[0] if scale_by_batch_size else loss
+
+
+def _check_class_weights(name: str, weight: Any, num_classes: int) -> None:
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(f"{name}={weight!r} must be a tensor of one weight per class")
+    if weight.shape != (num_classes,):
+        raise ValueError(
+            f"{name} of shape {tuple(weight.shape)} must have the shape ({num_classes},), one "
+            f"weight per class"
+        )
+
+
+def _check_broadcast(name: str, factor: Any, shape: torch.Size) -> None:
+    if not isinstance(factor, torch.Tensor):
+        raise TypeError(f"{name}={factor!r} must be a tensor that broadcasts to {tuple(shape)}")
+    sizes = zip(factor.shape[::-1], shape[::-1], strict=False)
+    if factor.ndim > len(shape) or any(own not in (1, size) for own, size in sizes):
+        raise ValueError(
+            f"{name} of shape {tuple(factor.shape)} does not broadcast to the shape of input, "
+            f"{tuple(shape)}"
+        )
 
 
 def _weighted_total(target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 
 __all__ = [
     "check_for_index_targets",
+    "counted",
     "ensure_targets_one_hot",
     "infer_target_type",
     "loss_weight",
@@ -130,6 +131,24 @@ def ensure_targets_one_hot(
     return one_hot.masked_fill_(ignored, 0.0)
 
 
+def counted(targets: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    """Say which class indices count.
+
+    Args:
+        targets: Class indices.
+        ignore_index: Index of targets that do not count.
+
+    Returns:
+        Booleans of the shape of ``targets``.
+
+    Example:
+        >>> counted(torch.tensor([156, 3], dtype=torch.uint8), -100)
+        tensor([True, True])
+    """
+    # As an unsigned byte, -100 is 156 and -1 is 255, which may be classes.
+    return targets.to(torch.int64) != ignore_index
+
+
 def loss_weight(targets: torch.Tensor, ignore_index: int) -> int | float:
     """Say what the mean of a cross entropy divides by, without class weights.
 
@@ -145,7 +164,7 @@ def loss_weight(targets: torch.Tensor, ignore_index: int) -> int | float:
         2
     """
     if check_for_index_targets(targets):
-        return int((targets != ignore_index).sum())
+        return int(counted(targets, ignore_index).sum())
     return float(targets.sum(dtype=torch.float64 if targets.device.type != "mps" else None))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from composer.utils.checks import check_bool
 from composer.utils.dist.collectives import all_reduce
 from composer.utils.dist.world import get_world_size
 
@@ -57,6 +58,7 @@ class Metric(torch.nn.Module, ABC):
 
     def __init__(self, dist_sync_on_step: bool = False) -> None:
         super().__init__()
+        check_bool("dist_sync_on_step", dist_sync_on_step)
         self.dist_sync_on_step = dist_sync_on_step
         self._defaults = {}
         self._persistent = False

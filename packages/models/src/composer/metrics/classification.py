@@ -13,8 +13,9 @@ import torch.nn.functional as F
 
 from composer.loss.losses import soft_cross_entropy
 from composer.loss.targets import infer_target_type
+from composer.metrics._ranges import check_classes
 from composer.metrics.base import Metric
-from composer.utils.suggestions import did_you_mean
+from composer.utils.checks import check_choice, check_integer
 
 __all__ = ["CrossEntropy", "LossMetric", "MulticlassAccuracy"]
 
@@ -33,6 +34,7 @@ class MulticlassAccuracy(Metric):
         dist_sync_on_step: Whether calling the metric sums over ranks.
 
     Raises:
+        TypeError: If ``num_classes`` or ``ignore_index`` is no integer.
         ValueError: If ``num_classes`` is below 1 or ``average`` is unknown.
 
     Example:
@@ -56,13 +58,10 @@ class MulticlassAccuracy(Metric):
     ) -> None:
         super().__init__(dist_sync_on_step)
         average = "none" if average is None else average
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
-            raise ValueError(f"num_classes={num_classes!r} must be an integer of at least 1")
-        if average not in _AVERAGES:
-            raise ValueError(
-                f"average={average!r} is unknown; accepted are {_AVERAGES} and None."
-                f"{did_you_mean(str(average), _AVERAGES)}"
-            )
+        check_integer("num_classes", num_classes, low=1)
+        check_choice("average", average, _AVERAGES)
+        if ignore_index is not None:
+            check_integer("ignore_index", ignore_index)
         self.num_classes = num_classes
         self.average = average
         self.ignore_index = ignore_index
@@ -82,7 +81,8 @@ class MulticlassAccuracy(Metric):
                 largest counts.
 
         Raises:
-            ValueError: If the shapes do not fit each other or ``num_classes``.
+            ValueError: If the shapes do not fit each other or ``num_classes``, or, on the CPU, a
+                class is out of range; elsewhere a look at it would make every step wait.
 
         Example:
             >>> metric = MulticlassAccuracy(2)
@@ -94,17 +94,18 @@ class MulticlassAccuracy(Metric):
         if self.ignore_index is not None:
             counted = target != self.ignore_index
             preds, target = preds[counted], target[counted]
+        check_classes("target", target, self.num_classes, self.ignore_index)
         hit = preds == target
         if self.average == "micro":
             self.correct += hit.sum()
             self.total += target.numel()
             return
         target = target.reshape(-1)
-        self._check_range(target)
         self.correct.scatter_add_(0, target, hit.reshape(-1).to(torch.int64))
         self.total.scatter_add_(0, target, torch.ones_like(target))
         if self.average == "macro":
             preds = preds.reshape(-1)
+            check_classes("preds", preds, self.num_classes)
             self.predicted.scatter_add_(0, preds, torch.ones_like(preds))
 
     def result(self, **totals: torch.Tensor) -> torch.Tensor:
@@ -151,15 +152,6 @@ class MulticlassAccuracy(Metric):
             )
         return preds.to(torch.int64), target.to(torch.int64)
 
-    def _check_range(self, target: torch.Tensor) -> None:
-        if target.device.type == "cpu" and target.numel():
-            low, high = (int(bound) for bound in torch.aminmax(target))
-            if low < 0 or high >= self.num_classes:
-                raise ValueError(
-                    f"target holds the class {low if low < 0 else high}; accepted are 0 to "
-                    f"{self.num_classes - 1} and ignore_index={self.ignore_index}"
-                )
-
 
 class CrossEntropy(Metric):
     """The mean cross entropy over all samples.
@@ -180,6 +172,7 @@ class CrossEntropy(Metric):
 
     def __init__(self, ignore_index: int = -100, dist_sync_on_step: bool = False) -> None:
         super().__init__(dist_sync_on_step)
+        check_integer("ignore_index", ignore_index)
         self.ignore_index = ignore_index
         self.add_state("sum_loss", torch.tensor(0.0, dtype=torch.float64))
         self.add_state("total", torch.tensor(0.0, dtype=torch.float64))
@@ -274,10 +267,11 @@ class LossMetric(Metric):
         Args:
             preds: What ``loss_function`` takes first.
             targets: What it takes second; the first tensor in it, else in ``preds``, tells the
-                number of samples.
+                number of samples. An empty batch adds nothing.
 
         Raises:
-            TypeError: If there is no tensor that tells the number of samples.
+            TypeError: If there is no tensor that tells the number of samples, or the loss function
+                returns none.
 
         Example:
             >>> metric = LossMetric(lambda preds, targets: (preds - targets).abs())
@@ -286,17 +280,27 @@ class LossMetric(Metric):
             tensor(2.)
         """
         loss = self.loss_function(preds, targets)
+        if not isinstance(loss, torch.Tensor):
+            raise TypeError(
+                f"loss_function must return a tensor, the mean or one value per sample; it "
+                f"returned {loss!r}"
+            )
         if loss.ndim > 0:
             self.sum_loss += loss.sum()
             self.total += loss.numel()
             return
-        num_samples = _count_samples(targets) or _count_samples(preds)
-        if not num_samples:
+        num_samples = _count_samples(targets)
+        if num_samples is None:
+            num_samples = _count_samples(preds)
+        if num_samples is None:
             raise TypeError(
                 f"cannot tell the number of samples from targets of type "
                 f"{type(targets).__name__} and preds of type {type(preds).__name__}; give "
                 f"tensors with a batch dimension"
             )
+        if not num_samples:
+            # The mean over nothing is no number, and says nothing.
+            return
         self.sum_loss += loss * num_samples
         self.total += num_samples
 
@@ -317,11 +321,12 @@ class LossMetric(Metric):
         return (totals["sum_loss"] / totals["total"]).float()
 
 
-def _count_samples(values: Any) -> int:
+def _count_samples(values: Any) -> int | None:
+    """The length of the first tensor with a batch dimension; none if there is no such tensor."""
     if isinstance(values, torch.Tensor):
-        return len(values) if values.ndim else 0
+        return len(values) if values.ndim else None
     if isinstance(values, Mapping):
         values = values.values()
     elif not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
-        return 0
-    return next((n for n in map(_count_samples, values) if n), 0)
+        return None
+    return next((n for n in map(_count_samples, values) if n is not None), None)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from composer.utils import dist
+from composer.utils.checks import check_bool
 from composer.utils.imports import MissingConditionalImportError
 from composer.utils.iteration import map_collection
 
@@ -54,6 +55,8 @@ class MAP(torch.nn.Module):
         dist_sync_fn: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
+        check_bool("class_metrics", class_metrics)
+        check_bool("dist_sync_on_step", dist_sync_on_step)
         try:
             import pycocotools  # noqa: F401 - torchmetrics looks for it later, in other words
             from torchmetrics.detection import MeanAveragePrecision

@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from composer.loss.targets import check_for_index_targets
+from composer.metrics._ranges import check_classes
 from composer.metrics.base import Metric
+from composer.utils.checks import check_integer
 
 __all__ = ["BinaryF1Score", "LanguageCrossEntropy", "LanguagePerplexity", "MaskedAccuracy"]
 
@@ -52,6 +54,7 @@ class _TokenLoss(Metric):
 
     def __init__(self, dist_sync_on_step: bool = False, ignore_index: int = -100) -> None:
         super().__init__(dist_sync_on_step)
+        check_integer("ignore_index", ignore_index)
         self.ignore_index = ignore_index
         self.add_state("sum_loss", torch.tensor(0.0, dtype=torch.float64))
         self.add_state("total_items", torch.tensor(0))
@@ -167,6 +170,7 @@ class MaskedAccuracy(Metric):
 
     def __init__(self, ignore_index: int = -100, dist_sync_on_step: bool = False) -> None:
         super().__init__(dist_sync_on_step)
+        check_integer("ignore_index", ignore_index)
         self.ignore_index = ignore_index
         self.add_state("correct", torch.tensor(0))
         self.add_state("total", torch.tensor(0))
@@ -191,6 +195,7 @@ class MaskedAccuracy(Metric):
         """
         logits = logits_of(preds)
         _check_labels(logits.shape[:-1], target)
+        target = target.to(torch.int64)
         counts = target != self.ignore_index
         self.correct += ((logits.argmax(dim=-1) == target) & counts).sum()
         self.total += counts.sum()
@@ -244,7 +249,8 @@ class BinaryF1Score(Metric):
 
         Raises:
             TypeError: If there are no logits, or targets are no integers.
-            ValueError: If the shapes do not fit.
+            ValueError: If the shapes do not fit, or, on the CPU, a target is neither 0 nor 1;
+                elsewhere a look at it would make every step wait.
 
         Example:
             >>> metric = BinaryF1Score()
@@ -256,6 +262,7 @@ class BinaryF1Score(Metric):
         if logits.ndim != 2 or logits.shape[1] != 2:
             raise ValueError(f"output of shape {tuple(logits.shape)} must have the shape (N, 2)")
         _check_labels(logits.shape[:1], target)
+        check_classes("target", target, 2)
         predicted, true = logits.argmax(dim=1) == 1, target == 1
         self.true_positive += (predicted & true).sum()
         self.false_positive += (predicted & ~true).sum()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import torch
 
-from composer.loss.targets import check_for_index_targets
+from composer.loss.targets import check_for_index_targets, counted
+from composer.metrics._ranges import check_classes
 from composer.metrics.base import Metric
+from composer.utils.checks import check_integer
 
 __all__ = ["Dice", "MIoU"]
 
@@ -23,8 +25,8 @@ class _Regions(Metric):
 
     def __init__(self, num_classes: int, ignore_index: int) -> None:
         super().__init__()
-        if num_classes < 1:
-            raise ValueError(f"num_classes={num_classes} must be at least 1")
+        check_integer("num_classes", num_classes, low=1)
+        check_integer("ignore_index", ignore_index)
         self.num_classes = num_classes
         self.ignore_index = ignore_index
         for name in ("predicted", "true", "overlap"):
@@ -41,7 +43,8 @@ class _Regions(Metric):
 
         Raises:
             TypeError: If targets are no integers where indices are expected.
-            ValueError: If the shapes do not fit, or an index is out of range.
+            ValueError: If the shapes do not fit, or, on the CPU, an index is out of range;
+                elsewhere a look at it would make every step wait, and torch says so in its words.
 
         Example:
             >>> metric = MIoU(num_classes=2)
@@ -64,21 +67,12 @@ class _Regions(Metric):
             )
         if not check_for_index_targets(targets):
             raise TypeError(f"targets must be integers and not {targets.dtype}")
-        counts = targets != self.ignore_index
+        counts = counted(targets, self.ignore_index)
         targets, classes = targets[counts].to(torch.int64), classes[counts]
-        if targets.device.type == "cpu" and targets.numel():
-            self._check_range(targets)
+        check_classes("targets", targets, self.num_classes, self.ignore_index)
         self.predicted += classes.bincount(minlength=self.num_classes)
         self.true += targets.bincount(minlength=self.num_classes)
         self.overlap += targets[targets == classes].bincount(minlength=self.num_classes)
-
-    def _check_range(self, targets: torch.Tensor) -> None:
-        low, high = (int(bound) for bound in torch.aminmax(targets))
-        if low < 0 or high >= self.num_classes:
-            raise ValueError(
-                f"targets hold the class {low if low < 0 else high}; accepted are 0 to "
-                f"{self.num_classes - 1} and ignore_index={self.ignore_index}"
-            )
 
 
 class MIoU(_Regions):
@@ -91,6 +85,7 @@ class MIoU(_Regions):
         ignore_index: Pixels with this target do not count.
 
     Raises:
+        TypeError: If a number is no integer.
         ValueError: If ``num_classes`` is less than 1.
 
     Example:
@@ -131,6 +126,7 @@ class Dice(_Regions):
         ignore_index: Pixels with this target do not count.
 
     Raises:
+        TypeError: If a number is no integer.
         ValueError: If ``num_classes`` is less than 2.
 
     Example:
@@ -142,10 +138,8 @@ class Dice(_Regions):
     """
 
     def __init__(self, num_classes: int, ignore_index: int = -1) -> None:
-        if num_classes < 2:
-            raise ValueError(
-                f"num_classes={num_classes} must be at least 2: the background and something else"
-            )
+        # The background and something else.
+        check_integer("num_classes", num_classes, low=2)
         super().__init__(num_classes, ignore_index)
 
     def result(self, **totals: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from composer.models._checks import check_name
+from composer.utils.checks import check_choice
 from composer.utils.imports import MissingConditionalImportError
+from composer.utils.suggestions import did_you_mean
 
-__all__ = ["build_network", "import_torchvision"]
+__all__ = ["build_network", "check_weights", "import_torchvision"]
 
 
 def import_torchvision() -> Any:
@@ -34,6 +35,32 @@ def import_torchvision() -> Any:
     return models
 
 
+def check_weights(name: str, weights: Any | None, model_name: str) -> None:
+    """Refuse pretrained weights that torchvision does not have for a network.
+
+    Args:
+        name: Name of the argument.
+        weights: What the user gave.
+        model_name: The network.
+
+    Raises:
+        ValueError: If there are none of that name.
+
+    Example:
+        >>> check_weights("weights", "DEFAULT", "resnet18")
+    """
+    known = import_torchvision().get_model_weights(model_name)
+    if weights is None or isinstance(weights, known):
+        return
+    word = weights.removeprefix(f"{known.__name__}.") if isinstance(weights, str) else None
+    if word not in known.__members__:
+        accepted = (*known.__members__, "DEFAULT")
+        raise ValueError(
+            f"{name}={weights!r} is none of the weights of {model_name}; accepted are "
+            f"{', '.join(dict.fromkeys(accepted))} and None.{did_you_mean(str(weights), accepted)}"
+        )
+
+
 def build_network(
     model_name: str, family: str, *, num_classes: int, weights: Any | None, **options: Any
 ) -> nn.Module:
@@ -53,7 +80,7 @@ def build_network(
         The network, with ``num_classes``.
 
     Raises:
-        ValueError: If there is no such name in the family.
+        ValueError: If there is no such name in the family, or there are no such weights.
 
     Example:
         >>> build_network("resnet18", "resnet", num_classes=3, weights=None).num_classes
@@ -61,7 +88,8 @@ def build_network(
     """
     models = import_torchvision()
     known = [name for name in models.list_models(models) if name.startswith(family)]
-    check_name(known, model_name=model_name)
+    check_choice("model_name", model_name, known)
+    check_weights("weights", weights, model_name)
     if weights is None:
         built: nn.Module = models.get_model(model_name, num_classes=num_classes, **options)
     else:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from composer.models.huggingface._doors import import_transformers
+from composer.utils.checks import check_bool
 from composer.utils.suggestions import did_you_mean
 
-__all__ = ["build_network", "tokenizer_of"]
+__all__ = ["build_network", "check_model_config", "tokenizer_of"]
 
 
 def build_network(
@@ -39,6 +42,7 @@ def build_network(
         The network.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
         ValueError: If the configuration knows no such name.
         MissingConditionalImportError: If transformers is not installed.
 
@@ -52,16 +56,23 @@ def build_network(
         >>> model.config.hidden_size
         8
     """
+    check_model_config(model_config)
+    flags = {"use_pretrained": use_pretrained, "gradient_checkpointing": gradient_checkpointing}
+    for name, flag in flags.items():
+        if flag is not None:
+            check_bool(name, flag)
     transformers = import_transformers()
     options = {**(model_config or {}), **task}
     builder = getattr(transformers, kind)
     if use_pretrained:
-        model = builder.from_pretrained(pretrained_model_name or default_name, **options)
+        with _naming("pretrained_model_name", pretrained_model_name or default_name):
+            model = builder.from_pretrained(pretrained_model_name or default_name, **options)
     else:
         if pretrained_model_name is None:
             config: Any = getattr(transformers, config_class)(**options)
         else:
-            config = transformers.AutoConfig.from_pretrained(pretrained_model_name, **options)
+            with _naming("pretrained_model_name", pretrained_model_name):
+                config = transformers.AutoConfig.from_pretrained(pretrained_model_name, **options)
         _check_names(model_config or {}, type(config)())
         model = builder.from_config(config)
     if gradient_checkpointing:
@@ -69,6 +80,40 @@ def build_network(
         switch = getattr(model, "activation_checkpointing_enable", None)
         (switch or model.gradient_checkpointing_enable)()
     return model
+
+
+@contextlib.contextmanager
+def _naming(argument: str, name: Any) -> Iterator[None]:
+    """What cannot be read is told by the argument that named it."""
+    if not isinstance(name, (str, os.PathLike)):
+        raise TypeError(f"{argument}={name!r} must be a folder, or a name on the Hugging Face hub")
+    try:
+        yield
+    except OSError as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise OSError(
+            f"{argument}={name!r} is neither a folder that transformers reads, nor found on the "
+            f"Hugging Face hub or in its cache here: {reason}"
+        ) from error
+
+
+def check_model_config(model_config: Any) -> None:
+    """Refuse what cannot be changes of a configuration.
+
+    Args:
+        model_config: What the user gave.
+
+    Raises:
+        TypeError: If it is neither a mapping nor ``None``.
+
+    Example:
+        >>> check_model_config({"num_hidden_layers": 6})
+    """
+    if model_config is not None and not isinstance(model_config, Mapping):
+        raise TypeError(
+            f"model_config={model_config!r} must be a mapping of entries of the configuration to "
+            f"values, for instance {{'num_hidden_layers': 6}}"
+        )
 
 
 def _check_names(model_config: Mapping[str, Any], plain: Any) -> None:
@@ -91,6 +136,7 @@ def tokenizer_of(tokenizer_name: str | None) -> Any:
         The tokenizer, or ``None`` without a name.
 
     Raises:
+        OSError: If there is none of that name.
         MissingConditionalImportError: If transformers is not installed.
 
     Example:
@@ -99,4 +145,5 @@ def tokenizer_of(tokenizer_name: str | None) -> Any:
     """
     if tokenizer_name is None:
         return None
-    return import_transformers().AutoTokenizer.from_pretrained(tokenizer_name)
+    with _naming("tokenizer_name", tokenizer_name):
+        return import_transformers().AutoTokenizer.from_pretrained(tokenizer_name)

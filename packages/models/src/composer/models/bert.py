@@ -14,8 +14,8 @@ from composer.metrics.base import Metric
 from composer.metrics.classification import MulticlassAccuracy
 from composer.metrics.language import BinaryF1Score, LanguageCrossEntropy, MaskedAccuracy
 from composer.metrics.regression import MeanSquaredError
-from composer.models._checks import check_counts
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_integer
 
 if TYPE_CHECKING:
     from composer.models.huggingface import HuggingFaceModel
@@ -119,10 +119,11 @@ def create_bert_classification(
         >>> list(model.get_metrics(is_train=False))
         ['MulticlassAccuracy']
     """
-    from composer.models._transformers import build_network, tokenizer_of
+    from composer.models._transformers import build_network, check_model_config, tokenizer_of
     from composer.models.huggingface import HuggingFaceModel
 
-    check_counts(num_labels=num_labels)
+    check_integer("num_labels", num_labels, low=1)
+    check_model_config(model_config)
     if (model_config or {}).get("num_labels", num_labels) != num_labels:
         raise ValueError(
             f"num_labels={num_labels} differs from the {model_config['num_labels']!r} in "  # type: ignore[index]

@@ -16,7 +16,7 @@ import torch
 
 from composer.core import plugins
 from composer.core.model import ComposerModel
-from composer.models._checks import check_counts
+from composer.utils.checks import check_integer
 from composer.utils.suggestions import did_you_mean
 
 __all__ = ["CARDS", "Card", "card_of", "example_batch"]
@@ -103,7 +103,7 @@ def example_batch(name_or_model: str | ComposerModel, *, num_samples: int = 1) -
         >>> example_batch(mnist_model(in_channels=3))[0].shape
         torch.Size([1, 3, 28, 28])
     """
-    check_counts(num_samples=num_samples)
+    check_integer("num_samples", num_samples, low=1)
     if isinstance(name_or_model, str):
         name, given = name_or_model, None
     elif (origin := getattr(name_or_model, "origin", None)) is not None:

@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 
 import torch
 
-from composer.core.model import ComposerModel
 from composer.loss.losses import soft_cross_entropy
 from composer.loss.targets import loss_weight
 from composer.metrics.classification import CrossEntropy, MulticlassAccuracy
 from composer.models._tasks import (
+    TaskModel,
     agree_on_num_classes,
-    by_name,
+    check_loss_fn,
     check_metrics,
     check_module,
+    inputs_of_pair,
     require_num_classes,
 )
 
@@ -25,7 +26,7 @@ __all__ = ["ComposerClassifier"]
 _IGNORED = -100
 
 
-class ComposerClassifier(ComposerModel):
+class ComposerClassifier(TaskModel):
     """Make a module trainable on batches ``(inputs, targets)``.
 
     Metrics may be this library's, those of torchmetrics or anything else with ``update``,
@@ -41,8 +42,10 @@ class ComposerClassifier(ComposerModel):
         loss_fn: Called with logits and targets.
 
     Raises:
-        TypeError: If ``module`` is no ``torch.nn.Module`` or a metric lacks a method.
-        ValueError: If the default metrics are wanted and the number of classes is unknown.
+        TypeError: If ``module`` is no ``torch.nn.Module``, ``loss_fn`` cannot be called or a metric
+            lacks a method.
+        ValueError: If ``num_classes`` is less than 1, or unknown where the default metrics are
+            wanted.
 
     Example:
         >>> model = ComposerClassifier(torch.nn.Linear(4, 3), num_classes=3)
@@ -57,8 +60,6 @@ class ComposerClassifier(ComposerModel):
 
     module: torch.nn.Module
     num_classes: int | None
-    train_metrics: Any
-    val_metrics: Any
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class ComposerClassifier(ComposerModel):
     ) -> None:
         super().__init__()
         check_module(module)
+        check_loss_fn(loss_fn)
         self.module = module
         self.num_classes = agree_on_num_classes(module, num_classes)
         self._loss_fn = loss_fn
@@ -161,23 +163,7 @@ class ComposerClassifier(ComposerModel):
             >>> module is model.module, len(args), kwargs
             (True, 1, {})
         """
-        return self.module, (batch[0],), {}
-
-    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
-        """Return the metrics.
-
-        Args:
-            is_train: Whether those of training are wanted.
-
-        Returns:
-            Name to metric.
-
-        Example:
-            >>> model = ComposerClassifier(torch.nn.Identity(), num_classes=2)
-            >>> list(model.get_metrics(is_train=True))
-            ['MulticlassAccuracy']
-        """
-        return by_name(self.train_metrics if is_train else self.val_metrics)
+        return self.module, (inputs_of_pair(batch),), {}
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         """Add a batch to a metric.

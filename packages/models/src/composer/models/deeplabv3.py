@@ -17,11 +17,12 @@ from torch import nn
 
 from composer.loss.dice import DiceLoss
 from composer.loss.losses import soft_cross_entropy
-from composer.models._checks import check_counts, check_name
-from composer.models._torchvision import import_torchvision
+from composer.loss.targets import check_for_index_targets
+from composer.models._torchvision import check_weights, import_torchvision
 from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
 from composer.models.segmentation import ComposerSegmenter
+from composer.utils.checks import check_bool, check_choice, check_integer, check_number
 
 __all__ = ["DeepLabv3", "composer_deeplabv3"]
 
@@ -68,9 +69,11 @@ class DeepLabv3(nn.Module):
         plus: bool = True,
     ) -> None:
         super().__init__()
-        check_counts(num_classes=num_classes)
-        check_name(_BACKBONES, backbone=backbone)
+        check_integer("num_classes", num_classes, low=1)
+        check_choice("backbone", backbone, _BACKBONES)
+        check_bool("plus", plus)
         models = import_torchvision()
+        check_weights("backbone_weights", backbone_weights, backbone)
         from torchvision.models._utils import IntermediateLayerGetter
         from torchvision.models.segmentation.deeplabv3 import ASPP
 
@@ -159,10 +162,12 @@ def composer_deeplabv3(
         ("cross_entropy_weight", cross_entropy_weight),
         ("dice_weight", dice_weight),
     ):
-        if weight < 0:
-            raise ValueError(f"{name}={weight} must be at least 0")
+        check_number(name, weight, low=0)
     if not cross_entropy_weight and not dice_weight:
         raise ValueError("cross_entropy_weight=0 and dice_weight=0 leave no loss; give one of them")
+    check_bool("sync_bn", sync_bn)
+    check_bool("use_plus", use_plus)
+    check_choice("backbone_arch", backbone_arch, _BACKBONES)
     module: nn.Module = DeepLabv3(
         num_classes, backbone=backbone_arch, backbone_weights=backbone_weights, plus=use_plus
     )
@@ -194,6 +199,8 @@ class _Mixture:
                 logits, targets, ignore_index=self.ignore_index
             )
         if dice:
-            counted = targets.masked_fill(targets == self.ignore_index, -1)
-            loss = loss + dice * self.dice(logits, counted)
+            if check_for_index_targets(targets):
+                targets = targets.to(torch.int64)
+                targets = targets.masked_fill(targets == self.ignore_index, -1)
+            loss = loss + dice * self.dice(logits, targets)
         return loss

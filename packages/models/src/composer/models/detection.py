@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from composer.core.model import ComposerModel
-from composer.models._tasks import by_name, check_metrics, check_module
+from composer.models._tasks import TaskModel, check_metrics, check_module, inputs_of_pair
 
 __all__ = ["ComposerDetector", "collate_detection"]
 
@@ -31,7 +30,7 @@ def collate_detection(
     return [image for image, _ in samples], [target for _, target in samples]
 
 
-class ComposerDetector(ComposerModel):
+class ComposerDetector(TaskModel):
     """Make a detector trainable on batches ``(list of images, list of targets)``.
 
     In training the module is called with images and targets and returns its losses by name; in
@@ -68,7 +67,6 @@ class ComposerDetector(ComposerModel):
     """
 
     module: torch.nn.Module
-    val_metrics: Any
 
     def __init__(self, module: torch.nn.Module, val_metrics: Any | None = None) -> None:
         super().__init__()
@@ -78,6 +76,8 @@ class ComposerDetector(ComposerModel):
             from composer.metrics.detection import MAP
 
             val_metrics = MAP()
+        # A detector finds nothing while it computes its losses.
+        self.train_metrics = {}
         self.val_metrics = val_metrics
         check_metrics(val_metrics=val_metrics)
 
@@ -142,23 +142,7 @@ class ComposerDetector(ComposerModel):
             >>> module is model.module, len(args), kwargs
             (True, 1, {})
         """
-        return self.module, (batch[0],), {}
-
-    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
-        """Return the metrics.
-
-        Args:
-            is_train: Whether those of training are wanted; there are none, since a detector finds
-                nothing while it computes its losses.
-
-        Returns:
-            Name to metric.
-
-        Example:
-            >>> list(ComposerDetector(torch.nn.Identity()).get_metrics(is_train=False))
-            ['MAP']
-        """
-        return {} if is_train else by_name(self.val_metrics)
+        return self.module, (inputs_of_pair(batch),), {}
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         """Add a batch to a metric.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer.models._checks import check_counts, check_share
 from composer.models._torchvision import build_network
 from composer.models.classifier import ComposerClassifier
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_integer, check_number
 
 __all__ = ["composer_efficientnet", "composer_efficientnetb0"]
 
@@ -47,8 +47,8 @@ def composer_efficientnet(
         >>> sum(p.numel() for p in model.parameters())
         5288548
     """
-    check_counts(num_classes=num_classes)
-    check_share(drop_connect_rate=drop_connect_rate)
+    check_integer("num_classes", num_classes, low=1)
+    check_number("drop_connect_rate", drop_connect_rate, low=0, high=1, open_high=True)
     module = build_network(
         model_name,
         "efficientnet",

@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from composer.core.model import ComposerModel
+from composer.utils.checks import check_bool
 
 __all__ = ["count_flops", "num_parameters"]
 
@@ -31,10 +32,15 @@ def num_parameters(model: torch.nn.Module, trainable_only: bool = False) -> int:
     Returns:
         The number of elements of all parameters.
 
+    Raises:
+        TypeError: If ``model`` is no module.
+
     Example:
         >>> num_parameters(torch.nn.Linear(3, 2))
         8
     """
+    _check_module(model)
+    check_bool("trainable_only", trainable_only)
     return sum(
         parameter.numel()
         for parameter in model.parameters()
@@ -65,6 +71,10 @@ def count_flops(
     Returns:
         The number of operations.
 
+    Raises:
+        TypeError: If ``model`` is no module.
+        ValueError: If the backward pass is wanted and nothing requires a gradient.
+
     Example:
         >>> linear = torch.nn.Linear(3, 2)  # (N, 3) times (3, 2)
         >>> count_flops(linear, torch.zeros(5, 3)) == 2 * 5 * 3 * 2
@@ -73,6 +83,10 @@ def count_flops(
         >>> count_flops(linear, inputs, backward=True) == 3 * (2 * 5 * 3 * 2)
         True
     """
+    _check_module(model)
+    check_bool("backward", backward)
+    if forward is not None and not callable(forward):
+        raise TypeError(f"forward={forward!r} must be a function of model and batch")
     counter = FlopCounterMode(display=False)
     # The fused kernels of attention are not all known to the counter, and in the backward pass they
     # compute scores again; the plain one is matrix products, each once.
@@ -109,6 +123,11 @@ def count_flops(
     return int(counter.get_total_flops())
 
 
+def _check_module(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model={model!r} must be a torch.nn.Module")
+
+
 class _Call(torch.nn.Module):
     """What is counted, as one module, so that stand-ins can be put into it."""
 
@@ -130,7 +149,13 @@ class _Call(torch.nn.Module):
 def _total(loss: Any) -> torch.Tensor:
     if isinstance(loss, Mapping) and "total" in loss:
         loss = loss["total"]
-    return torch.stack([part.sum() for part in _tensors(loss) if part.requires_grad]).sum()
+    parts = [part.sum() for part in _tensors(loss) if part.requires_grad]
+    if not parts:
+        raise ValueError(
+            "backward=True, but nothing that leads to the loss requires a gradient: all weights "
+            "are frozen. Count with backward=False, or unfreeze some"
+        )
+    return torch.stack(parts).sum()
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -101,12 +101,23 @@ def initialize(
         The module.
 
     Raises:
+        TypeError: If they are no sequence.
         ValueError: If a name is unknown.
 
     Example:
         >>> initialize(nn.BatchNorm2d(2), None, default=["bn_ones"]).weight.tolist()
         [1.0, 1.0]
     """
-    for initializer in default if initializers is None else initializers:
-        module.apply(Initializer(initializer).get_initializer())
+    chosen = default if initializers is None else initializers
+    if isinstance(chosen, str) or not isinstance(chosen, Sequence):
+        raise TypeError(
+            f"initializers={chosen!r} must be a list of names, of which there are "
+            f"{', '.join(initializer.value for initializer in Initializer)}"
+        )
+    try:
+        known = [Initializer(name) for name in chosen]
+    except ValueError as error:
+        raise ValueError(f"initializers={list(chosen)!r}: {error}") from None
+    for initializer in known:
+        module.apply(initializer.get_initializer())
     return module

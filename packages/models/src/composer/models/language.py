@@ -14,11 +14,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from composer.core.model import ComposerModel
 from composer.loss.language import chunked_cross_entropy, language_cross_entropy
+from composer.loss.targets import counted
 from composer.metrics.language import LanguageCrossEntropy, LanguagePerplexity, logits_of
-from composer.models._checks import check_counts
-from composer.models._tasks import by_name, check_metrics, check_module
+from composer.models._tasks import TaskModel, check_metrics, check_module
+from composer.utils.checks import check_integer
 
 __all__ = ["LanguageModel"]
 
@@ -26,7 +26,7 @@ _IGNORED = -100
 _CONTEXT = ("attention_mask", "document_ids")
 
 
-class LanguageModel(ComposerModel):
+class LanguageModel(TaskModel):
     """Make a network trainable on batches of tokens.
 
     A batch is a mapping with ``input_ids`` of shape (N, T), and perhaps ``labels`` of that shape
@@ -62,8 +62,6 @@ class LanguageModel(ComposerModel):
 
     module: torch.nn.Module
     chunk_size: int | None
-    train_metrics: Any
-    val_metrics: Any
 
     def __init__(
         self,
@@ -81,7 +79,7 @@ class LanguageModel(ComposerModel):
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self._context = tuple(name for name in _CONTEXT if takes_any or name in parameters)
         if chunk_size is not None:
-            check_counts(chunk_size=chunk_size)
+            check_integer("chunk_size", chunk_size, low=1)
             if not (takes_any or "return_hidden_states" in parameters) or not isinstance(
                 getattr(module, "output_weight", None), torch.Tensor
             ):
@@ -199,6 +197,9 @@ class LanguageModel(ComposerModel):
             The batch's own, or else those described above; of shape (N, T), -100 where a token does
             not count.
 
+        Raises:
+            ValueError: If they are made from a mask or documents of another shape.
+
         Example:
             >>> model = LanguageModel(torch.nn.Embedding(8, 8))
             >>> model.labels({
@@ -211,6 +212,12 @@ class LanguageModel(ComposerModel):
         if (given := batch.get("labels")) is not None:
             return given
         tokens: torch.Tensor = batch["input_ids"]
+        for name in _CONTEXT:
+            if (context := batch.get(name)) is not None and context.shape != tokens.shape:
+                raise ValueError(
+                    f"{name} of shape {tuple(context.shape)} must have the shape of input_ids, "
+                    f"{tuple(tokens.shape)}; other shapes go with labels of their own"
+                )
         counts: torch.Tensor | None = None
         if (mask := batch.get("attention_mask")) is not None:
             real = mask.bool()
@@ -219,7 +226,7 @@ class LanguageModel(ComposerModel):
         if (documents := batch.get("document_ids")) is not None:
             same = documents == torch.cat([documents[:, :1], documents[:, :-1]], dim=1)
             counts = same if counts is None else counts & same
-        return tokens if counts is None else torch.where(counts, tokens, _IGNORED)
+        return tokens if counts is None else torch.where(counts, tokens.to(torch.int64), _IGNORED)
 
     def num_loss_tokens(self, batch: Mapping[str, Any]) -> int:
         """Count the tokens that the loss is a mean over.
@@ -239,7 +246,7 @@ class LanguageModel(ComposerModel):
             ... })
             3
         """
-        return int((self.labels(batch)[..., 1:] != _IGNORED).sum())
+        return int(counted(self.labels(batch)[..., 1:], _IGNORED).sum())
 
     def flops_per_batch(self, batch: Mapping[str, Any]) -> int:
         """Say what training on a batch costs: three times the forward pass.
@@ -289,21 +296,6 @@ class LanguageModel(ComposerModel):
         if call is None:
             raise TypeError(f"{type(self.module).__name__} has no method `generate`")
         return call(input_ids, max_new_tokens, **options)
-
-    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
-        """Return the metrics.
-
-        Args:
-            is_train: Whether those of training are wanted.
-
-        Returns:
-            Name to metric.
-
-        Example:
-            >>> list(LanguageModel(torch.nn.Embedding(8, 8)).get_metrics())
-            ['LanguageCrossEntropy', 'LanguagePerplexity']
-        """
-        return by_name(self.train_metrics if is_train else self.val_metrics)
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         """Add a batch to a metric.

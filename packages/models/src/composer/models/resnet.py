@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from composer.loss.registry import loss_registry
-from composer.models._checks import check_counts, check_name
 from composer.models._torchvision import build_network
 from composer.models.classifier import ComposerClassifier
 from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_choice, check_integer
 
 __all__ = ["composer_resnet"]
 
@@ -55,8 +55,15 @@ def composer_resnet(
         >>> sum(p.numel() for p in model.parameters())
         25557032
     """
-    check_counts(num_classes=num_classes, groups=groups, width_per_group=width_per_group)
-    check_name(loss_registry, loss_name=loss_name)
+    check_integer("num_classes", num_classes, low=1)
+    check_integer("groups", groups, low=1)
+    check_integer("width_per_group", width_per_group, low=1)
+    check_choice("loss_name", loss_name, loss_registry)
+    if model_name in ("resnet18", "resnet34") and (groups, width_per_group) != (1, 64):
+        raise ValueError(
+            f"groups={groups} and width_per_group={width_per_group} are for networks with "
+            f"bottlenecks, from resnet50 on; {model_name} takes groups=1 and width_per_group=64"
+        )
     module = build_network(
         model_name,
         "resnet",

@@ -17,6 +17,7 @@ from torch import nn
 from composer.models.classifier import ComposerClassifier
 from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_integer
 
 __all__ = ["ResNetCIFAR", "composer_resnet_cifar"]
 
@@ -62,15 +63,12 @@ class ResNetCIFAR(nn.Module):
         self, depth: int, *, num_classes: int = 10, width: int = 16, in_channels: int = 3
     ) -> None:
         super().__init__()
-        if depth < 8 or (depth - 2) % 6:
+        check_integer("depth", depth, low=8)
+        if (depth - 2) % 6:
             raise ValueError(f"depth={depth} must be 6n + 2 with n of at least 1: 8, 14, 20, ...")
-        for name, value in (
-            ("num_classes", num_classes),
-            ("width", width),
-            ("in_channels", in_channels),
-        ):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+        check_integer("num_classes", num_classes, low=1)
+        check_integer("width", width, low=1)
+        check_integer("in_channels", in_channels, low=1)
         self.num_classes = num_classes
         self.conv1 = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -131,7 +129,7 @@ def composer_resnet_cifar(
         >>> sum(p.numel() for p in model.parameters())
         19810
     """
-    match = re.fullmatch(r"resnet_?(\d+)", model_name)
+    match = re.fullmatch(r"resnet_?(\d+)", str(model_name))
     if match is None:
         raise ValueError(
             f"model_name={model_name!r} is unknown; accepted are 'resnet_8', 'resnet_20', "

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from composer.models._checks import check_counts, check_name
-from composer.models._torchvision import import_torchvision
+from composer.models._torchvision import check_weights, import_torchvision
 from composer.models.detection import ComposerDetector
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_choice, check_integer
 
 __all__ = ["composer_retinanet"]
 
@@ -57,16 +57,19 @@ def composer_retinanet(
         >>> list(model.eval()(([torch.zeros(3, 64, 64)], None))[0])
         ['boxes', 'scores', 'labels']
     """
-    check_counts(at_least=2, num_classes=num_classes)
-    check_counts(min_size=min_size, max_size=max_size)
+    check_integer("num_classes", num_classes, low=2)
+    check_integer("min_size", min_size, low=1)
+    check_integer("max_size", max_size, low=1)
     if max_size < min_size:
         raise ValueError(f"max_size={max_size} must be at least min_size={min_size}")
-    check_name(_BACKBONES, backbone_arch=backbone_arch)
+    check_choice("backbone_arch", backbone_arch, _BACKBONES)
     if trainable_layers is None:
         trainable_layers = 5 if backbone_weights is None else 3
-    if not 0 <= trainable_layers <= 5:
-        raise ValueError(f"trainable_layers={trainable_layers} must be 0 to 5")
+    check_integer("trainable_layers", trainable_layers, low=0)
+    if trainable_layers > 5:
+        raise ValueError(f"trainable_layers={trainable_layers} must be at most 5")
     import_torchvision()
+    check_weights("backbone_weights", backbone_weights, backbone_arch)
     from torchvision.models.detection import RetinaNet
     from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
     from torchvision.ops.feature_pyramid_network import LastLevelP6P7

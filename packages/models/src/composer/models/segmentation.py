@@ -8,23 +8,25 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from composer.core.model import ComposerModel
 from composer.loss.losses import soft_cross_entropy
 from composer.loss.targets import loss_weight
 from composer.metrics.classification import CrossEntropy
 from composer.metrics.segmentation import MIoU
 from composer.models._tasks import (
+    TaskModel,
     agree_on_num_classes,
-    by_name,
+    check_loss_fn,
     check_metrics,
     check_module,
+    inputs_of_pair,
     require_num_classes,
 )
+from composer.utils.checks import check_integer, check_number
 
 __all__ = ["ComposerSegmenter"]
 
 
-class ComposerSegmenter(ComposerModel):
+class ComposerSegmenter(TaskModel):
     """Make a module trainable on batches ``(images, label maps)``.
 
     The module may return logits, or a mapping with ``out`` and perhaps ``aux``, as the models of
@@ -44,8 +46,10 @@ class ComposerSegmenter(ComposerModel):
         aux_weight: Weight of the loss of ``aux``.
 
     Raises:
-        TypeError: If ``module`` is no ``torch.nn.Module`` or a metric lacks a method.
-        ValueError: If the default metrics are wanted and the number of classes is unknown.
+        TypeError: If ``module`` is no ``torch.nn.Module``, a metric lacks a method, or another
+            argument is of the wrong kind.
+        ValueError: If a number is not accepted, or the number of classes is unknown where the
+            default metrics are wanted.
 
     Example:
         >>> model = ComposerSegmenter(torch.nn.Conv2d(3, 5, 1, stride=2), num_classes=5)
@@ -57,8 +61,6 @@ class ComposerSegmenter(ComposerModel):
 
     module: torch.nn.Module
     num_classes: int | None
-    train_metrics: Any
-    val_metrics: Any
 
     def __init__(
         self,
@@ -73,6 +75,10 @@ class ComposerSegmenter(ComposerModel):
     ) -> None:
         super().__init__()
         check_module(module)
+        if loss_fn is not None:
+            check_loss_fn(loss_fn)
+        check_integer("ignore_index", ignore_index)
+        check_number("aux_weight", aux_weight, low=0)
         self.module = module
         self.num_classes = agree_on_num_classes(module, num_classes)
         self.ignore_index = ignore_index
@@ -185,23 +191,7 @@ class ComposerSegmenter(ComposerModel):
             >>> module is model.module, len(args), kwargs
             (True, 1, {})
         """
-        return self.module, (batch[0],), {}
-
-    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
-        """Return the metrics.
-
-        Args:
-            is_train: Whether those of training are wanted.
-
-        Returns:
-            Name to metric.
-
-        Example:
-            >>> model = ComposerSegmenter(torch.nn.Conv2d(1, 2, 1), num_classes=2)
-            >>> list(model.get_metrics(is_train=False))
-            ['MIoU', 'CrossEntropy']
-        """
-        return by_name(self.train_metrics if is_train else self.val_metrics)
+        return self.module, (inputs_of_pair(batch),), {}
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         """Add a batch to a metric.

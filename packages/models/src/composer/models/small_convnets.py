@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from composer.models._checks import check_counts
 from composer.models.classifier import ComposerClassifier
 from composer.models.initializers import Initializer, initialize
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_integer, check_number
 
 __all__ = ["MNISTNet", "ResNet9", "mnist_model", "resnet9"]
 
@@ -37,7 +37,8 @@ class MNISTNet(nn.Module):
 
     def __init__(self, num_classes: int = 10, in_channels: int = 1) -> None:
         super().__init__()
-        check_counts(num_classes=num_classes, in_channels=in_channels)
+        check_integer("num_classes", num_classes, low=1)
+        check_integer("in_channels", in_channels, low=1)
         self.num_classes = num_classes
         self.conv1 = nn.Conv2d(in_channels, 16, 3)
         self.conv2 = nn.Conv2d(16, 32, 3)
@@ -137,7 +138,10 @@ class ResNet9(nn.Module):
         logit_scale: float = 0.125,
     ) -> None:
         super().__init__()
-        check_counts(num_classes=num_classes, width=width, in_channels=in_channels)
+        check_integer("num_classes", num_classes, low=1)
+        check_integer("width", width, low=1)
+        check_integer("in_channels", in_channels, low=1)
+        check_number("logit_scale", logit_scale)
         self.num_classes = num_classes
         self.logit_scale = logit_scale
         self.stages = nn.Sequential(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer.models._checks import check_counts
 from composer.models.classifier import ComposerClassifier
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_bool, check_integer
 from composer.utils.imports import MissingConditionalImportError
 from composer.utils.suggestions import did_you_mean
 
@@ -31,6 +31,7 @@ def composer_timm(
         The classifier, with accuracy and cross entropy as metrics.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
         ValueError: If the name is unknown or a number is not accepted.
         MissingConditionalImportError: If timm is not installed.
 
@@ -46,13 +47,22 @@ def composer_timm(
         raise MissingConditionalImportError(
             "timm", "timm", distribution="composer-models"
         ) from error
-    check_counts(num_classes=num_classes)
+    check_integer("num_classes", num_classes, low=1)
+    if pretrained is not None:
+        check_bool("pretrained", pretrained)
+    if not isinstance(model_name, str):
+        raise TypeError(f"model_name={model_name!r} must be a name that timm.list_models() lists")
     if not timm.is_model(model_name):
         raise ValueError(
             f"model_name={model_name!r} is no model of timm {timm.__version__}; "
             f"timm.list_models() lists them.{did_you_mean(model_name, timm.list_models())}"
         )
-    module = timm.create_model(
-        model_name, pretrained=bool(pretrained), num_classes=num_classes, **options
-    )
+    try:
+        module = timm.create_model(
+            model_name, pretrained=bool(pretrained), num_classes=num_classes, **options
+        )
+    except TypeError as error:
+        raise TypeError(
+            f"options={options} are not all taken by timm's {model_name}: {error}"
+        ) from error
     return ComposerClassifier(module, num_classes=num_classes)

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from composer.models._checks import check_counts
 from composer.models.origin import remembers_origin
 from composer.models.segmentation import ComposerSegmenter
+from composer.utils.checks import check_integer
 
 __all__ = ["UNet", "composer_unet"]
 
@@ -51,7 +51,10 @@ class UNet(nn.Module):
         self, num_classes: int, *, in_channels: int = 3, width: int = 64, depth: int = 4
     ) -> None:
         super().__init__()
-        check_counts(num_classes=num_classes, in_channels=in_channels, width=width, depth=depth)
+        check_integer("num_classes", num_classes, low=1)
+        check_integer("in_channels", in_channels, low=1)
+        check_integer("width", width, low=1)
+        check_integer("depth", depth, low=1)
         self.num_classes = num_classes
         self.depth = depth
         sizes = [width * 2**level for level in range(depth + 1)]

@@ -11,10 +11,10 @@ import math
 
 from torch import nn
 
-from composer.models._checks import check_counts, check_name, check_share
 from composer.models._torchvision import import_torchvision
 from composer.models.classifier import ComposerClassifier
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_choice, check_integer, check_number
 
 __all__ = ["composer_vit", "vit_small_patch16"]
 
@@ -68,21 +68,22 @@ def composer_vit(
         >>> sum(p.numel() for p in model.parameters())
         22050664
     """
-    check_name(_SIZES, size=size)
+    check_choice("size", size, _SIZES)
     hidden, layers, heads = _SIZES[size]
     hidden = hidden if hidden_size is None else hidden_size
     layers = layers if num_layers is None else num_layers
     heads = heads if num_heads is None else num_heads
-    check_counts(
-        num_classes=num_classes,
-        image_size=image_size,
-        patch_size=patch_size,
-        in_channels=in_channels,
-        hidden_size=hidden,
-        num_layers=layers,
-        num_heads=heads,
-    )
-    check_share(dropout=dropout)
+    for name, value in (
+        ("num_classes", num_classes),
+        ("image_size", image_size),
+        ("patch_size", patch_size),
+        ("in_channels", in_channels),
+        ("hidden_size", hidden),
+        ("num_layers", layers),
+        ("num_heads", heads),
+    ):
+        check_integer(name, value, low=1)
+    check_number("dropout", dropout, low=0, high=1, open_high=True)
     if image_size % patch_size:
         raise ValueError(f"patch_size={patch_size} must divide image_size={image_size}")
     if hidden % heads:

@@ -21,6 +21,7 @@ from composer.core.state import State
 from composer.devices.cpu import DeviceCPU
 from composer.models.export import ExportFormat, ExportReport, export_model
 from composer.utils import dist
+from composer.utils.checks import check_bool
 from composer.utils.iteration import ensure_tuple
 from composer.utils.object_store import ObjectStore, maybe_create_object_store_from_uri
 from composer.utils.paths import location, parse_uri
@@ -99,7 +100,7 @@ def export_for_inference(
         How the export compares with the live model; ``None`` on other ranks than zero.
 
     Raises:
-        TypeError: If a path is none.
+        TypeError: If a path is none, or another argument is of the wrong kind.
         ValueError: If an argument is not accepted, the model cannot be exported in this format, or
             the export computes something else.
 
@@ -113,12 +114,24 @@ def export_for_inference(
     save_path = location(save_path, "save_path")
     if load_path is not None:
         load_path = location(load_path, "load_path")
+    check_bool("load_strict", load_strict)
+    for argument, functions in (("surgery_algs", surgery_algs), ("transforms", transforms)):
+        for function in ensure_tuple(functions):
+            if not callable(function):
+                raise TypeError(
+                    f"{argument} holds {function!r}; it must be functions that take a model"
+                )
+    if load_object_store is not None and load_path is None:
+        raise ValueError("load_object_store was given without load_path, the name of a checkpoint")
     if dist.get_global_rank() != 0:
         return None
     if sample_input is None:
         from composer.models.cards import example_batch
 
-        sample_input = example_batch(model, num_samples=2)  # type: ignore[arg-type]
+        try:
+            sample_input = example_batch(model, num_samples=2)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"sample_input is needed: {error}") from error
 
     def prepare(twin: torch.nn.Module) -> torch.nn.Module:
         for change in ensure_tuple(surgery_algs):

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer.models.weight_types import WEIGHT_TYPES
+from composer.utils.paths import local_path, parse_uri
+
 if TYPE_CHECKING:
     from composer.cli.checkpoint_source import Item, Source
 
@@ -52,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dtype",
-        choices=("float64", "float32", "float16", "bfloat16"),
+        choices=WEIGHT_TYPES,
         help="turn floating point weights into this type (default: as they are)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
@@ -72,8 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     folder.add_argument(
         "--max-shard-size",
         metavar="SIZE",
-        default="5GB",
-        help="how large a file of weights may be (default: %(default)s)",
+        help="how large a file of weights may be (default: 5GB)",
     )
     folder.add_argument(
         "--trust-remote-code",
@@ -108,9 +110,12 @@ def export(source: Source, item: Item, args: argparse.Namespace) -> int:
     if problem:
         print(f"composer checkpoint export: {problem}", file=sys.stderr)
         return 2
-    target = Path(args.to)
+    target = local_path(args.to, "--to")
     if target.exists() and not target.is_dir() and not args.overwrite:
-        raise FileExistsError(f"{target} exists; pass --overwrite to replace it")
+        another = (
+            "name another" if args.format == "huggingface" else "pass --overwrite to replace it"
+        )
+        raise FileExistsError(f"{target} exists; {another}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} in")
     from composer.checkpoint import read_checkpoint
@@ -118,6 +123,13 @@ def export(source: Source, item: Item, args: argparse.Namespace) -> int:
     with source.open(item.name) as path:
         contents = read_checkpoint(path)
         if args.format == "huggingface":
+            if args.adapter is not None and not _has_adapters(contents, item.name):
+                print(
+                    f"composer checkpoint export: --adapter {args.adapter} goes with a model with "
+                    f"adapters, and the one in {item.name} has none",
+                    file=sys.stderr,
+                )
+                return 2
             _as_folder(contents, item.name, target, args)
         else:
             _as_file(contents, item.name, target, args)
@@ -128,19 +140,43 @@ def export(source: Source, item: Item, args: argparse.Namespace) -> int:
 
 
 def _wrong_option(args: argparse.Namespace) -> str | None:
+    if not args.to:
+        return "--to '' names no place"
+    if parse_uri(args.to)[0] not in ("", "file"):
+        return f"--to {args.to!r} must be a place of this machine, not the URI of a store"
     if args.format == "huggingface":
         if args.overwrite:
             return "--overwrite replaces a file and no folder; remove the folder, or name another"
-        return None
-    for option in ("adapter", "base"):
-        if getattr(args, option) is not None:
-            return f"--{option} goes with --format huggingface"
+        if args.base is not None and args.adapter != "merged":
+            return "--base goes with --adapter merged: nothing else is put on a model"
+        return _wrong_size(args.max_shard_size)
+    for option in ("adapter", "base", "max_shard_size", "trust_remote_code"):
+        if getattr(args, option) not in (None, False):
+            return f"--{option.replace('_', '-')} goes with --format huggingface"
     if Path(args.to).suffix != ".safetensors":
         return (
             f"--to {args.to!r} does not end in .safetensors; for a folder in the form of Hugging "
             f"Face pass --format huggingface"
         )
     return None
+
+
+def _wrong_size(size: str | None) -> str | None:
+    if size is None:
+        return None
+    from composer.models.huggingface.export import parse_size
+
+    try:
+        parse_size(size)
+    except ValueError:
+        return f"--max-shard-size {size!r} must be a size such as '5GB', or bytes"
+    return None
+
+
+def _has_adapters(contents: Any, name: str) -> bool:
+    from composer.models.huggingface.metadata import ModelFacts, huggingface_part
+
+    return bool(ModelFacts(huggingface_part(contents, name)).adapters)
 
 
 def _as_file(contents: Any, name: str, target: Path, args: argparse.Namespace) -> None:
@@ -170,7 +206,7 @@ def _as_folder(contents: Any, name: str, target: Path, args: argparse.Namespace)
         shown=name,
         adapter=args.adapter,
         dtype=args.dtype,
-        max_shard_size=args.max_shard_size,
+        **({} if args.max_shard_size is None else {"max_shard_size": args.max_shard_size}),
         base_model=args.base,
         trust_remote_code=args.trust_remote_code,
     )

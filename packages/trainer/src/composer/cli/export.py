@@ -72,6 +72,12 @@ class ExportCommand:
             "(see `composer models`) and its arguments",
         )
         parser.add_argument(
+            "--base",
+            metavar="MODEL",
+            help="of a Hugging Face checkpoint that holds adapters alone, the model that they are "
+            "for: a folder or a name on the Hub (default: what the adapter names)",
+        )
+        parser.add_argument(
             "--samples", type=int, default=2, help="samples in the example (default: 2)"
         )
         parser.add_argument("--opset", type=int, help="version of the ONNX operators")
@@ -124,15 +130,26 @@ def _export(path: Path, name: str, args: argparse.Namespace) -> Any:
     from composer.devices.cpu import DeviceCPU
     from composer.models.cards import example_batch
     from composer.models.export import export_model
+    from composer.utils.checks import check_integer, check_number
+    from composer.utils.paths import local_path
 
-    target = Path(args.to) if args.to else Path(Path(name).stem + FORMATS[args.format])
-    if args.samples < 1:
-        raise ValueError(f"--samples {args.samples} must be at least 1")
+    target = local_path(
+        Path(name).stem + FORMATS[args.format] if args.to is None else args.to, "--to"
+    )
+    check_integer("--samples", args.samples, low=1)
+    check_number("--tolerance", args.tolerance, low=0)
+    if args.opset is not None:
+        check_integer("--opset", args.opset, low=1)
+        if args.format != "onnx":
+            raise ValueError(f"--opset={args.opset} goes with --format onnx, not {args.format}")
     if target.exists() and not args.overwrite:
         raise FileExistsError(f"{target} exists; pass --overwrite to replace it")
     integrations = read_checkpoint(path)["state"].get("integrations") or {}
-    if "huggingface" in integrations and "composer" not in integrations and not args.model:
-        model, batch = _from_transformers(path, args.samples)
+    of_transformers = "huggingface" in integrations and "composer" not in integrations
+    if args.base is not None and (args.model or not of_transformers):
+        raise ValueError(f"--base={args.base!r} goes with a checkpoint of a Hugging Face model")
+    if of_transformers and not args.model:
+        model, batch = _from_transformers(path, name, args)
     else:
         built = _build(integrations, args.model, name)
         state = State(built, 0, "export", DeviceCPU())
@@ -174,17 +191,24 @@ def _build(
     )
 
 
-def _from_transformers(path: Path, samples: int) -> tuple[Any, dict[str, Any]]:
+def _from_transformers(
+    path: Path, name: str, args: argparse.Namespace
+) -> tuple[Any, dict[str, Any]]:
     """A model of transformers with its weights, and token ids to call it with."""
     import torch
 
     from composer.models.huggingface import HuggingFaceModel
     from composer.models.huggingface.from_checkpoint import hf_from_composer_checkpoint
 
-    network, tokenizer = hf_from_composer_checkpoint(path)
+    network, tokenizer = hf_from_composer_checkpoint(path, base_model=args.base)
     model = HuggingFaceModel(network, tokenizer)
+    if "input_ids" not in model.model_forward_args:
+        raise ValueError(
+            f"the model in {name} takes no tokens but {sorted(model.model_forward_args)}, of which "
+            f"no example is known; export it from Python with composer.models.export.export_model"
+        )
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(network.config.vocab_size, (samples, 8), generator=generator)
+    ids = torch.randint(network.config.vocab_size, (args.samples, 8), generator=generator)
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": ids}
     return model, {name: batch[name] for name in batch if name in model.model_forward_args}
 

@@ -15,7 +15,37 @@ from torch import nn
 from composer.models.decoder.projection import Projection
 from composer.models.decoder.rotary import Rotation, rotate
 
-__all__ = ["Attention", "KeyValueCache", "block_mask", "dense_mask"]
+__all__ = ["Attention", "KeyValueCache", "block_mask", "check_tokens", "dense_mask"]
+
+
+def check_tokens(input_ids: torch.Tensor, **context: torch.Tensor | None) -> None:
+    """Refuse what is no table of tokens, and what does not say something of each of them.
+
+    Args:
+        input_ids: The tokens.
+        **context: Name to mask or numbers of documents, or ``None``.
+
+    Raises:
+        TypeError: If the tokens are no integers.
+        ValueError: If a shape does not fit.
+
+    Example:
+        >>> check_tokens(torch.tensor([[1, 2]]), attention_mask=torch.tensor([[1, 1]]))
+    """
+    if input_ids.ndim != 2:
+        raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} must have the shape (N, T)")
+    if input_ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(
+            f"input_ids must be tokens of the type int64 or int32 and not {input_ids.dtype}"
+        )
+    if torch.jit.is_tracing():
+        return  # where sizes are tensors, and a comparison would be taken for a part of the model
+    for name, given in context.items():
+        if given is not None and given.shape != input_ids.shape:
+            raise ValueError(
+                f"{name} of shape {tuple(given.shape)} must have the shape of input_ids, "
+                f"{tuple(input_ids.shape)}"
+            )
 
 
 def dense_mask(
@@ -200,22 +230,33 @@ class Attention(nn.Module):
             >>> layer(torch.ones(1, 1, 8), rotation(2, 1, 4, base=1e4), cache=cache).shape
             torch.Size([1, 1, 8])
         """
-        samples, length, _ = x.shape
+        length = x.shape[1]
         query, key, value = (
-            part(x).view(samples, length, -1, self.head_size).transpose(1, 2)
+            # Heads by their number: of a batch of nothing torch cannot infer it.
+            part(x)
+            .unflatten(-1, (part.out_features // self.head_size, self.head_size))
+            .transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         query, key = rotate(query, turns), rotate(key, turns)
         if cache is not None:
             key, value = cache.add(key, value)
         if mask is None or isinstance(mask, torch.Tensor):
-            seen = self._scaled_dot_product(query, key, value, mask)
+            # A single token after cached ones sees all of them.
+            causal = mask is None and (cache is None or length > 1)
+            seen = self._scaled_dot_product(query, key, value, mask, causal=causal)
         else:
             seen = _flex(query, key, value, mask)
-        return self.output(seen.transpose(1, 2).reshape(samples, length, -1))
+        return self.output(seen.transpose(1, 2).flatten(2))
 
     def _scaled_dot_product(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any | None
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: Any | None,
+        *,
+        causal: bool,
     ) -> torch.Tensor:
         shared = self.num_kv_heads != self.num_heads
         if shared and mask is not None:
@@ -229,8 +270,7 @@ class Attention(nn.Module):
             key,
             value,
             mask,
-            # A single token after cached ones sees all of them.
-            is_causal=mask is None and query.shape[2] > 1,
+            is_causal=causal,
             enable_gqa=shared,
         )
 

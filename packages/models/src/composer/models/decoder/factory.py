@@ -5,7 +5,7 @@ from __future__ import annotations
 from composer.models.decoder.network import Decoder, DecoderConfig
 from composer.models.language import LanguageModel
 from composer.models.origin import remembers_origin
-from composer.utils.suggestions import did_you_mean
+from composer.utils.checks import check_choice
 
 __all__ = ["composer_decoder"]
 
@@ -69,11 +69,7 @@ def composer_decoder(
         >>> sum(p.numel() for p in model.parameters())
         105024
     """
-    if size not in _SIZES:
-        raise ValueError(
-            f"size={size!r} is unknown; accepted are {', '.join(_SIZES)}."
-            f"{did_you_mean(size, _SIZES)}"
-        )
+    check_choice("size", size, _SIZES)
     hidden, layers, heads = _SIZES[size]
     config = DecoderConfig(
         vocab_size=vocab_size,

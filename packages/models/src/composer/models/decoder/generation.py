@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from composer.models._checks import check_counts
-from composer.models.decoder.attention import KeyValueCache, dense_mask
+from composer.models.decoder.attention import KeyValueCache, check_tokens, dense_mask
+from composer.utils.checks import check_integer, check_number
 
 if TYPE_CHECKING:
     from composer.models.decoder.network import Decoder
@@ -41,6 +41,7 @@ def generate(
         Tokens of shape (N, T + new).
 
     Raises:
+        TypeError: If a value is of the wrong kind.
         ValueError: If a value is not accepted.
 
     Example:
@@ -50,26 +51,22 @@ def generate(
         >>> generate(Decoder(config), torch.tensor([[1]]), 3, 0.0, None, **options).shape
         torch.Size([1, 4])
     """
-    check_counts(at_least=0, max_new_tokens=max_new_tokens)
-    if not temperature >= 0:
-        raise ValueError(f"temperature={temperature!r} must be at least 0")
-    if input_ids.ndim != 2 or input_ids.shape[1] == 0:
+    check_integer("max_new_tokens", max_new_tokens, low=0)
+    check_number("temperature", temperature, low=0)
+    if stop_token is not None:
+        check_integer("stop_token", stop_token, low=0)
+    check_tokens(input_ids, attention_mask=attention_mask)
+    if input_ids.shape[1] == 0:
         raise ValueError(
             f"input_ids of shape {tuple(input_ids.shape)} must have the shape (N, T), with at "
             f"least one token to go on from"
         )
     samples, length = input_ids.shape
-    if attention_mask is not None:
-        if attention_mask.shape != input_ids.shape:
-            raise ValueError(
-                f"attention_mask of shape {tuple(attention_mask.shape)} must have the shape of "
-                f"input_ids, {tuple(input_ids.shape)}"
-            )
-        if not bool(attention_mask[:, -1].all()):
-            raise ValueError(
-                "attention_mask has padding at the end, where generation goes on; padding must "
-                "stand in front"
-            )
+    if attention_mask is not None and not bool(attention_mask[:, -1].all()):
+        raise ValueError(
+            "attention_mask has padding at the end, where generation goes on; padding must "
+            "stand in front"
+        )
     caches = [KeyValueCache(length + max_new_tokens) for _ in decoder.blocks]
     tokens, fresh = input_ids, input_ids
     mask = dense_mask(attention_mask, None)

@@ -16,11 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from composer.models._checks import check_counts
-from composer.models.decoder.attention import Attention, KeyValueCache, block_mask, dense_mask
+from composer.models.decoder.attention import (
+    Attention,
+    KeyValueCache,
+    block_mask,
+    check_tokens,
+    dense_mask,
+)
 from composer.models.decoder.projection import Projection, TokenEmbedding
 from composer.models.decoder.rotary import Rotation, rotation
-from composer.utils.suggestions import did_you_mean
+from composer.utils.checks import check_bool, check_choice, check_integer, check_number
 
 __all__ = ["Decoder", "DecoderConfig"]
 
@@ -49,6 +54,7 @@ class DecoderConfig:
             and has no backward pass on the CPU.
 
     Raises:
+        TypeError: If a value is of the wrong kind.
         ValueError: If a value is not accepted.
 
     Example:
@@ -70,14 +76,15 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
-        check_counts(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden_size,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            num_kv_heads=self.kv_heads,
-            intermediate_size=self.feed_forward_size,
-        )
+        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads"):
+            check_integer(name, getattr(self, name), low=1)
+        check_integer("num_kv_heads", self.kv_heads, low=1)
+        check_integer("intermediate_size", self.feed_forward_size, low=1)
+        for name in ("rope_base", "norm_eps"):
+            check_number(name, getattr(self, name), low=0, open_low=True)
+        check_number("initializer_std", self.initializer_std, low=0)
+        check_bool("tie_embeddings", self.tie_embeddings)
+        check_choice("attention", self.attention, _ATTENTIONS)
         if self.hidden_size % (2 * self.num_heads):
             raise ValueError(
                 f"num_heads={self.num_heads} must divide hidden_size={self.hidden_size} into even "
@@ -86,16 +93,6 @@ class DecoderConfig:
         if self.num_heads % self.kv_heads:
             raise ValueError(
                 f"num_kv_heads={self.num_kv_heads} must divide num_heads={self.num_heads}"
-            )
-        for name in ("rope_base", "norm_eps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be greater than 0")
-        if self.initializer_std < 0:
-            raise ValueError(f"initializer_std={self.initializer_std!r} must be at least 0")
-        if self.attention not in _ATTENTIONS:
-            raise ValueError(
-                f"attention={self.attention!r} is unknown; accepted are {', '.join(_ATTENTIONS)}."
-                f"{did_you_mean(self.attention, _ATTENTIONS)}"
             )
 
     @property
@@ -196,12 +193,17 @@ class Decoder(nn.Module):
         Returns:
             Logits of shape (N, T, V), or hidden states of shape (N, T, hidden_size).
 
+        Raises:
+            TypeError: If the tokens are no integers.
+            ValueError: If a shape does not fit.
+
         Example:
             >>> config = DecoderConfig(vocab_size=50, hidden_size=16, num_layers=1, num_heads=2)
             >>> hidden = Decoder(config)(torch.tensor([[3, 4]]), return_hidden_states=True)
             >>> hidden.shape
             torch.Size([1, 2, 16])
         """
+        check_tokens(input_ids, attention_mask=attention_mask, document_ids=document_ids)
         samples, length = input_ids.shape
         mask: Any
         if self.config.attention == "flex":

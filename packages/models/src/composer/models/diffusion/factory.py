@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from composer.models._checks import check_counts, check_share
 from composer.models.diffusion.model import DiffusionModel
 from composer.models.origin import remembers_origin
+from composer.utils.checks import check_choice, check_integer, check_number
 from composer.utils.imports import MissingConditionalImportError
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["composer_diffusion"]
 
@@ -91,16 +90,9 @@ def composer_diffusion(
         layers_per_block=layers_per_block,
         num_timesteps=num_timesteps,
     )
-    check_share(dropout=dropout)
-    for name, value, accepted in (
-        ("prediction_type", prediction_type, _PREDICTIONS),
-        ("beta_schedule", beta_schedule, _SCHEDULES),
-    ):
-        if value not in accepted:
-            raise ValueError(
-                f"{name}={value!r} is unknown; accepted are {', '.join(accepted)}."
-                f"{did_you_mean(value, accepted)}"
-            )
+    check_number("dropout", dropout, low=0, high=1, open_high=True)
+    check_choice("prediction_type", prediction_type, _PREDICTIONS)
+    check_choice("beta_schedule", beta_schedule, _SCHEDULES)
     try:
         import diffusers
     except ImportError as error:
@@ -137,7 +129,13 @@ def composer_diffusion(
         clip_sample=autoencoder is None,
     )
     if isinstance(autoencoder, str):
-        autoencoder = diffusers.AutoencoderKL.from_pretrained(autoencoder)
+        try:
+            autoencoder = diffusers.AutoencoderKL.from_pretrained(autoencoder)
+        except OSError as error:
+            raise OSError(
+                f"autoencoder={autoencoder!r} is neither a folder that diffusers reads, nor found "
+                f"on the Hugging Face hub or in its cache here: {str(error).splitlines()[0]}"
+            ) from error
     return DiffusionModel(unet, scheduler, autoencoder)
 
 
@@ -150,14 +148,18 @@ def _check(
     attention_levels: Sequence[int],
     **numbers: int,
 ) -> None:
-    check_counts(image_size=image_size, **numbers)
-    for name, value in (("num_classes", num_classes), ("text_size", text_size)):
-        if value is not None:
-            check_counts(**{name: value})
+    numbers["image_size"] = image_size
+    optional = {"num_classes": num_classes, "text_size": text_size}
+    numbers |= {name: value for name, value in optional.items() if value is not None}
+    for name, value in numbers.items():
+        check_integer(name, value, low=1)
+    for name, levels in (("multipliers", multipliers), ("attention_levels", attention_levels)):
+        if isinstance(levels, str) or not isinstance(levels, Sequence):
+            raise TypeError(f"{name}={levels!r} must be a sequence of integers")
     if not multipliers:
         raise ValueError("multipliers=() must have one number per level, at least one")
     for times in multipliers:
-        check_counts(multipliers=times)
+        check_integer("multipliers", times, low=1)
     if image_size % 2 ** (len(multipliers) - 1):
         raise ValueError(
             f"image_size={image_size} must be a multiple of {2 ** (len(multipliers) - 1)}, since "

@@ -10,26 +10,23 @@ High-Resolution Image Synthesis with Latent Diffusion Models, 2022).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from composer.core.model import ComposerModel
 from composer.metrics.regression import MeanSquaredError
-from composer.models._checks import check_counts
-from composer.models._tasks import check_module
+from composer.models._tasks import TaskModel, check_module
+from composer.models.diffusion.conditions import CONDITIONS, check_conditions, read_batch
 from composer.models.diffusion.draws import draw_by_content, draw_freely
+from composer.utils.checks import check_integer
 
 __all__ = ["DiffusionModel"]
 
-#: What a batch may hold beside the pictures, and what networks of diffusers call it.
-_CONDITIONS = {"labels": "class_labels", "encoder_hidden_states": "encoder_hidden_states"}
 _TARGETS = ("epsilon", "v_prediction")
 
 
-class DiffusionModel(ComposerModel):
+class DiffusionModel(TaskModel):
     """Train a network of diffusers to take noise away, and draw pictures with it.
 
     A batch is a mapping with ``images``, and with ``labels`` (classes, of shape (N,)) or
@@ -49,7 +46,7 @@ class DiffusionModel(ComposerModel):
             pictures themselves.
 
     Raises:
-        TypeError: If a network is no ``torch.nn.Module``.
+        TypeError: If a network is no ``torch.nn.Module``, or the scheduler none of diffusers.
         ValueError: If the scheduler has another prediction type than ``"epsilon"`` or
             ``"v_prediction"``.
 
@@ -69,16 +66,21 @@ class DiffusionModel(ComposerModel):
         self, unet: torch.nn.Module, scheduler: Any, autoencoder: torch.nn.Module | None = None
     ) -> None:
         super().__init__()
-        check_module(unet)
-        if scheduler.config.prediction_type not in _TARGETS:
+        check_module(unet, "unet")
+        prediction_type = getattr(getattr(scheduler, "config", None), "prediction_type", None)
+        if prediction_type is None or not hasattr(scheduler, "add_noise"):
+            raise TypeError(
+                f"scheduler={scheduler!r} must be a scheduler of diffusers, such as DDPMScheduler()"
+            )
+        if prediction_type not in _TARGETS:
             raise ValueError(
-                f"scheduler has prediction_type={scheduler.config.prediction_type!r}; accepted are "
+                f"scheduler has prediction_type={prediction_type!r}; accepted are "
                 f"{', '.join(_TARGETS)}"
             )
         self.unet = unet
         self.scheduler = scheduler
         if autoencoder is not None:
-            check_module(autoencoder)
+            check_module(autoencoder, "autoencoder")
             autoencoder.requires_grad_(False).eval()
         self.autoencoder = autoencoder
         self.train_metrics = MeanSquaredError()
@@ -119,7 +121,7 @@ class DiffusionModel(ComposerModel):
             >>> sorted(model((torch.zeros(2, 1, 8, 8), None)))
             ['prediction', 'target']
         """
-        images, conditions = _read(batch)
+        images, conditions = read_batch(batch)
         latents = self.encode(images)
         num_timesteps = self.scheduler.config.num_train_timesteps
         if self.training:
@@ -196,7 +198,7 @@ class DiffusionModel(ComposerModel):
             >>> model.for_inference((torch.zeros(2, 1, 8, 8), None))[1][1]
             tensor([0, 0])
         """
-        images, conditions = _read(batch)
+        images, conditions = read_batch(batch)
         latents = self.encode(images)
         timesteps = torch.zeros(len(latents), dtype=torch.long, device=latents.device)
         return self.unet, (latents, timesteps), conditions
@@ -247,8 +249,9 @@ class DiffusionModel(ComposerModel):
             Pictures of shape (num_samples, C, H, W), about from -1 to 1.
 
         Raises:
-            ValueError: If a number is not accepted.
-            TypeError: If a condition is unknown.
+            TypeError: If a number is no integer, or a condition is unknown or no tensor.
+            ValueError: If a number is not accepted, or a condition does not fit the number of
+                pictures or the classes.
 
         Example:
             >>> from composer.models import composer_diffusion
@@ -258,19 +261,20 @@ class DiffusionModel(ComposerModel):
         """
         timesteps = self.scheduler.config.num_train_timesteps
         num_steps = timesteps if num_steps is None else num_steps
-        check_counts(num_samples=num_samples, num_steps=num_steps)
+        check_integer("num_samples", num_samples, low=1)
+        check_integer("num_steps", num_steps, low=1)
         if num_steps > timesteps:
             raise ValueError(f"num_steps={num_steps} must be at most {timesteps}")
-        for name in conditions:
-            if name not in _CONDITIONS:
-                raise TypeError(f"{name!r} is no condition; accepted are {', '.join(_CONDITIONS)}")
+        check_conditions(
+            conditions, num_samples, getattr(self.unet.config, "num_class_embeds", None)
+        )
         parameter = next(self.unet.parameters())
         config: Any = self.unet.config
         shape = (num_samples, config.in_channels, config.sample_size, config.sample_size)
         where = parameter.device if generator is None else generator.device
         noise = torch.randn(shape, generator=generator, device=where)
         latents = noise.to(parameter.device, parameter.dtype)
-        told = {_CONDITIONS[name]: value for name, value in conditions.items()}
+        told = {CONDITIONS[name]: value for name, value in conditions.items()}
         # A scheduler of its own: the steps to take are kept in it.
         scheduler = type(self.scheduler).from_config(self.scheduler.config)
         scheduler.set_timesteps(num_steps, device=parameter.device)
@@ -294,23 +298,6 @@ class DiffusionModel(ComposerModel):
         config: Any = self.autoencoder.config
         return float(config.scaling_factor)
 
-    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
-        """Return the metrics.
-
-        Args:
-            is_train: Whether those of training are wanted.
-
-        Returns:
-            Name to metric.
-
-        Example:
-            >>> from composer.models import composer_diffusion
-            >>> model = composer_diffusion(8, 1, width=8, multipliers=(1,), attention_levels=())
-            >>> list(model.get_metrics())
-            ['MeanSquaredError']
-        """
-        return {"MeanSquaredError": self.train_metrics if is_train else self.val_metrics}
-
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> None:
         """Add a batch to a metric.
 
@@ -329,18 +316,3 @@ class DiffusionModel(ComposerModel):
             tensor(4.)
         """
         metric.update(outputs["prediction"], outputs["target"])
-
-
-def _read(batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Find pictures and conditions, these under the names that networks of diffusers use."""
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        batch = {"images": batch[0], "labels": batch[1]}
-    if not isinstance(batch, Mapping) or "images" not in batch:
-        kind = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
-        raise TypeError(
-            f"a batch must be a mapping with `images`, or images and labels; got {kind}"
-        )
-    conditions = {
-        told: batch[name] for name, told in _CONDITIONS.items() if batch.get(name) is not None
-    }
-    return batch["images"], conditions

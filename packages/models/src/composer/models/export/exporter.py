@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,21 @@ from typing import Any
 
 import torch
 
-from composer.models.export.formats import WRITERS, ExportFormat, Runner, WriterOptions
+from composer.models.export.arguments import (
+    check_names,
+    check_opset,
+    check_target,
+    dynamic_dims,
+)
+from composer.models.export.formats import (
+    WRITERS,
+    ExportFormat,
+    OpsetError,
+    Runner,
+    WriterOptions,
+)
 from composer.models.export.program import Program, as_program
+from composer.utils.checks import check_number
 
 __all__ = ["ExportReport", "export_model"]
 
@@ -81,9 +95,9 @@ def export_model(
             dictionary of named ones last.
         dynamic_axes: Name of an input to its dimensions that may have another length; needs
             ``input_names``. By default the first dimension, if all inputs agree about it.
-        input_names: Names of the inputs, for ONNX.
-        output_names: Names of the outputs, for ONNX.
-        onnx_opset_version: Version of the ONNX operators; torch's own choice by default.
+        input_names: Names of the inputs in order, for ONNX; those left out keep the exporter's.
+        output_names: The same for the outputs.
+        onnx_opset_version: Version of the ONNX operators, for ONNX; torch's own choice by default.
         prepare: Changes the copy before it is exported, and returns it.
         tolerance: Largest difference accepted, as a share of the largest output.
 
@@ -91,6 +105,7 @@ def export_model(
         The report.
 
     Raises:
+        TypeError: If an argument is of the wrong kind.
         ValueError: If an argument is not accepted, torch cannot export the model in this format, or
             the outputs differ by more.
         MissingConditionalImportError: If the format needs a package that is not installed.
@@ -105,19 +120,24 @@ def export_model(
         (True, True)
     """
     chosen = ExportFormat(save_format)
-    if tolerance < 0:
-        raise ValueError(f"tolerance={tolerance} must be at least 0")
+    path = check_target(save_path)
+    check_number("tolerance", tolerance, low=0)
+    check_opset(onnx_opset_version, chosen)
+    check_names("input_names", input_names)
+    check_names("output_names", output_names)
     program = as_program(model, sample_input, prepare=prepare)
     if program.batch_size == 1:
         # A length of one would be taken for a constant by torch.
         program = program.with_inputs(lambda tensor: torch.cat([tensor, tensor]))
+    check_names("input_names", input_names, program.inputs)
+    if output_names is not None:
+        check_names("output_names", output_names, program.run())
     options = WriterOptions(
         input_names,
         output_names,
-        _dynamic_dims(program, dynamic_axes, input_names, output_names),
+        dynamic_dims(program, dynamic_axes, input_names, output_names),
         onnx_opset_version,
     )
-    path = Path(save_path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
         # In a folder of its own under its own name: large ONNX files refer to a second one by name.
@@ -134,35 +154,33 @@ def export_model(
 def _written(chosen: ExportFormat, program: Program, path: Path, options: WriterOptions) -> Runner:
     try:
         return WRITERS[chosen](program, path, options)
-    except (ImportError, OSError):
+    except (ImportError, OSError, OpsetError):
         raise
     except Exception as error:
-        # The exporters' errors have many classes and pages of text; the first line says most.
-        reason = next((line for line in str(error).splitlines() if line.strip()), "")
+        # The exporters' errors have many classes and pages of text, and colours; the first line of
+        # the one that began it says most.
+        first: BaseException = error
+        while first.__cause__ is not None:
+            first = first.__cause__
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(first))
+        reason = next((line for line in text.splitlines() if line.strip()), "")
         others = ", ".join(other.value for other in ExportFormat if other is not chosen)
         raise ValueError(
             f"{type(program.module).__name__} cannot be exported as {chosen.value}: "
-            f"{type(error).__name__}: {reason.strip()}. Other formats are {others}"
+            f"{type(first).__name__}: {reason.strip()}. Other formats are {others}"
+            f"{_plainer_attention(program.module) if chosen is ExportFormat.ONNX else ''}"
         ) from error
 
 
-def _dynamic_dims(
-    program: Program,
-    dynamic_axes: Mapping[str, Any] | None,
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
-) -> list[list[int]]:
-    inputs = program.inputs
-    if dynamic_axes is None:
-        return [[] if program.batch_size is None else [0] for _ in inputs]
-    names = list(input_names or ())
-    unknown = sorted({*dynamic_axes} - {*names, *(output_names or ())})
-    if unknown or len(names) != len(inputs):
-        raise ValueError(
-            f"dynamic_axes names {sorted(dynamic_axes)}, of which {unknown} are unknown; there are "
-            f"{len(inputs)} inputs, which input_names={input_names!r} has to name in order"
-        )
-    return [sorted(dynamic_axes.get(name, ())) for name in names]
+def _plainer_attention(module: torch.nn.Module) -> str:
+    # Of torch's fused attention its exporter to ONNX keeps strides that it then cannot view.
+    kind = getattr(getattr(module, "config", None), "_attn_implementation", "eager")
+    if kind == "eager" or not hasattr(module, "set_attn_implementation"):
+        return ""
+    return (
+        f"; or keep the format and change the attention of the model, which is {kind!r}: "
+        f"prepare=lambda model: model.model.set_attn_implementation('eager') or model"
+    )
 
 
 def _compare(

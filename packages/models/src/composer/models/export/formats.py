@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from composer.models.export.weights import export_safetensors
 from composer.utils.imports import MissingConditionalImportError
 from composer.utils.string_enum import StringEnum
 
-__all__ = ["WRITERS", "ExportFormat", "Runner", "WriterOptions"]
+__all__ = ["WRITERS", "ExportFormat", "OpsetError", "Runner", "WriterOptions"]
 
 #: Runs what was exported with the inputs of a program.
 Runner = Callable[[Program], list[torch.Tensor]]
@@ -110,24 +111,61 @@ def _write_torch_export(program: Program, path: Path, options: WriterOptions) ->
     return _runner(torch.export.load(path).module())
 
 
+class OpsetError(ValueError):
+    """The version of the ONNX operators that was asked for cannot be had.
+
+    Example:
+        >>> issubclass(OpsetError, ValueError)
+        True
+    """
+
+
+@contextlib.contextmanager
+def _quiet_conversion() -> Iterator[None]:
+    """Where a version cannot be had, torch prints its trace and goes on; here it is an error."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 def _write_onnx(program: Program, path: Path, options: WriterOptions) -> Runner:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 - torch's exporter needs it
-        from onnx import checker
+        from onnx import checker, defs
     except ImportError as error:
         raise MissingConditionalImportError(
             "onnx", error.name or "onnx", distribution="composer-models"
         ) from error
-    exported = torch.onnx.export(
-        _captured(program, options),
-        dynamo=True,
-        input_names=options.inputs,
-        output_names=options.outputs,
-        opset_version=options.opset,
-        verbose=False,
-    )
+    newest = defs.onnx_opset_version()
+    if options.opset is not None and options.opset > newest:
+        raise OpsetError(
+            f"onnx_opset_version={options.opset} is none of the installed onnx; accepted are "
+            f"versions up to {newest}"
+        )
+    with _quiet_conversion():
+        exported = torch.onnx.export(
+            _captured(program, options),
+            dynamo=True,
+            input_names=options.inputs,
+            output_names=options.outputs,
+            opset_version=options.opset,
+            verbose=False,
+        )
     assert exported is not None
+    written = exported.model.opset_imports.get("")
+    if options.opset not in (None, written):
+        raise OpsetError(
+            f"onnx_opset_version={options.opset} cannot be had for {type(program.module).__name__}:"
+            f" it takes operators of version {written}, which do not all exist in the other. Give "
+            f"{written} or more, up to {newest}, or leave it to torch"
+        )
     exported.save(path)
     checker.check_model(str(path))
     quiet = onnxruntime.SessionOptions()
@@ -153,6 +191,16 @@ def _without_deprecations() -> Iterator[None]:
         yield
 
 
+def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+            raise TypeError(f"a trace cannot take {name!r} beside named arguments")
+        named |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return named
+
+
 def _write_torchscript(program: Program, path: Path, options: WriterOptions) -> Runner:
     with _without_deprecations():
         try:
@@ -162,8 +210,12 @@ def _write_torchscript(program: Program, path: Path, options: WriterOptions) -> 
         except Exception:
             # What a script cannot express, a trace of the example can.
             if program.kwargs:
+                # A trace takes all arguments by name or none.
+                named = inspect.signature(program.module.forward).bind(
+                    *program.args, **program.kwargs
+                )
                 scripted = torch.jit.trace(
-                    program.module, example_kwarg_inputs=program.kwargs, strict=False
+                    program.module, example_kwarg_inputs=_by_name(named), strict=False
                 )
             else:
                 scripted = torch.jit.trace(program.module, program.args, strict=False)

@@ -108,34 +108,60 @@ def as_program(
         The program.
 
     Raises:
-        ValueError: If the model is wrapped for several ranks, or the sample holds no tensor.
+        TypeError: If an argument is of the wrong kind, or ``prepare`` returns no module.
+        ValueError: If the model is wrapped for several ranks, or the sample is no batch of the
+            model's or holds no tensor.
 
     Example:
         >>> as_program(torch.nn.Linear(2, 1), (torch.zeros(3, 2), {})).kwargs
         {}
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model={model!r} must be a torch.nn.Module")
     if is_model_ddp(model) or is_model_fsdp(model) or is_model_fsdp2(model):
         raise ValueError(
             "a model that is wrapped for several ranks cannot be exported; save a checkpoint and "
             "export from it"
         )
+    if sample_input is None:
+        raise TypeError(f"sample_input=None must be {_wanted(model)}")
+    if prepare is not None and not callable(prepare):
+        raise TypeError(f"prepare={prepare!r} must be a function that takes and returns a model")
     twin = copy.deepcopy(model).to("cpu").eval()
     if prepare is not None:
-        twin = prepare(twin).eval()
+        prepared = prepare(twin)
+        if not isinstance(prepared, torch.nn.Module):
+            raise TypeError(
+                f"prepare={getattr(prepare, '__name__', prepare)} returned {prepared!r}; it must "
+                f"return the model that it changed"
+            )
+        twin = prepared.eval()
     sample = map_collection(sample_input, _to_host)
     if isinstance(twin, ComposerModel):
         if isinstance(sample, tuple) and len(sample) == 2 and sample[1] == {}:
             sample = sample[0]
-        module, args, kwargs = twin.for_inference(sample)
+        try:
+            module, args, kwargs = twin.for_inference(sample)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"sample_input of type {type(sample_input).__name__} is no batch that a "
+                f"{type(twin).__name__} takes: {error}"
+            ) from error
     else:
         module, (args, kwargs) = twin, _arguments(sample)
     program = Program(module.eval(), args, kwargs)
     if not program.inputs:
         raise ValueError(
             f"sample_input of type {type(sample_input).__name__} holds no tensor to call the model "
-            f"with; give {'a batch' if isinstance(model, ComposerModel) else 'its arguments'}"
+            f"with; give {_wanted(model)}"
         )
     return program
+
+
+def _wanted(model: torch.nn.Module) -> str:
+    if isinstance(model, ComposerModel):
+        return "a batch of the model's"
+    return "a tuple of the module's arguments"
 
 
 def _to_host(value: Any) -> Any:

@@ -8,19 +8,15 @@ from typing import Any
 
 import torch
 
+from composer.models.weight_types import WEIGHT_TYPES
+from composer.utils.checks import check_choice
 from composer.utils.imports import MissingConditionalImportError
 from composer.utils.paths import complete_or_absent
-from composer.utils.suggestions import did_you_mean
 
 __all__ = ["DTYPES", "export_safetensors", "tied_names"]
 
 #: Name of a type to the type, for floating point weights.
-DTYPES: dict[str, torch.dtype] = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in WEIGHT_TYPES}
 
 
 def tied_names(weights: Mapping[str, Any]) -> dict[str, str]:
@@ -85,11 +81,8 @@ def export_safetensors(
         >>> load_file(path)
         {'weight': tensor([1., 1.])}
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise ValueError(
-            f"dtype={dtype!r} is unknown; accepted are {', '.join(DTYPES)}."
-            f"{did_you_mean(dtype, DTYPES)}"
-        )
+    if dtype is not None:
+        check_choice("dtype", dtype, DTYPES)
     try:
         from safetensors.torch import save_file
     except ImportError as error:

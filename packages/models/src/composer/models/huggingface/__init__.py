@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 from composer._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from composer.models.huggingface.adapters import (
+    from composer.models.huggingface.adapter_weights import (
         filter_state_dict_peft as filter_state_dict_peft,
     )
     from composer.models.huggingface.adapters import peft_installed as peft_installed
+    from composer.models.huggingface.configurations import (
+        get_hf_config_from_composer_state_dict as get_hf_config_from_composer_state_dict,
+    )
+    from composer.models.huggingface.configurations import (
+        get_peft_config_from_composer_state_dict as get_peft_config_from_composer_state_dict,
+    )
     from composer.models.huggingface.export import (
         write_huggingface_pretrained_from_composer_checkpoint as write_huggingface_pretrained_from_composer_checkpoint,  # noqa: E501
     )
     from composer.models.huggingface.heads import (
         maybe_get_underlying_model as maybe_get_underlying_model,
     )
-    from composer.models.huggingface.metadata import (
-        get_hf_config_from_composer_state_dict as get_hf_config_from_composer_state_dict,
-    )
-    from composer.models.huggingface.metadata import (
-        get_peft_config_from_composer_state_dict as get_peft_config_from_composer_state_dict,
-    )
     from composer.models.huggingface.model import HuggingFaceModel as HuggingFaceModel
 
 # Public name -> module that defines it.
 _HOMES = {
     "HuggingFaceModel": "model",
-    "filter_state_dict_peft": "adapters",
-    "get_hf_config_from_composer_state_dict": "metadata",
-    "get_peft_config_from_composer_state_dict": "metadata",
+    "filter_state_dict_peft": "adapter_weights",
+    "get_hf_config_from_composer_state_dict": "configurations",
+    "get_peft_config_from_composer_state_dict": "configurations",
     "maybe_get_underlying_model": "heads",
     "peft_installed": "adapters",
     "write_huggingface_pretrained_from_composer_checkpoint": "export",

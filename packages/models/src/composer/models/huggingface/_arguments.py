@@ -7,27 +7,7 @@ from typing import Any
 
 from composer.models._tasks import check_metrics
 
-__all__ = ["check_flags", "check_tokenizer", "metrics_by_name"]
-
-
-def check_flags(**flags: Any) -> None:
-    """Refuse what is neither true nor false: a text such as ``"no"`` would count as true.
-
-    Args:
-        **flags: Argument name to what was given.
-
-    Raises:
-        TypeError: If one is no ``bool``.
-
-    Example:
-        >>> check_flags(trust_remote_code=False)
-        >>> check_flags(trust_remote_code="no")
-        Traceback (most recent call last):
-        TypeError: trust_remote_code='no' must be True or False
-    """
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{name}={value!r} must be True or False")
+__all__ = ["check_tokenizer", "metrics_by_name"]
 
 
 def check_tokenizer(tokenizer: Any) -> None:

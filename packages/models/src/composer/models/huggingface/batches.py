@@ -16,7 +16,7 @@ from composer.models.huggingface.heads import (
     next_token_labels,
 )
 
-__all__ = ["inputs_of", "targets_of", "without_labels"]
+__all__ = ["check_not_empty", "inputs_of", "targets_of", "without_labels"]
 
 
 def inputs_of(batch: Any, accepted: Collection[str]) -> dict[str, Any]:
@@ -51,6 +51,28 @@ def inputs_of(batch: Any, accepted: Collection[str]) -> dict[str, Any]:
             f"{sorted(accepted)}"
         )
     return inputs
+
+
+def check_not_empty(inputs: Mapping[str, Any]) -> None:
+    """Refuse a batch without samples, at which the models of transformers fail in many ways.
+
+    Args:
+        inputs: What a model is called with.
+
+    Raises:
+        ValueError: If a tensor holds nothing.
+
+    Example:
+        >>> check_not_empty({"input_ids": torch.zeros(0, 3)})
+        Traceback (most recent call last):
+        ValueError: input_ids of shape (0, 3) makes an empty batch; give a sample or more
+    """
+    for name in ("input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features"):
+        given = inputs.get(name)
+        if isinstance(given, torch.Tensor) and not given.numel():
+            raise ValueError(
+                f"{name} of shape {tuple(given.shape)} makes an empty batch; give a sample or more"
+            )
 
 
 def without_labels(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:

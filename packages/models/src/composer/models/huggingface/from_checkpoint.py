@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from composer.models.huggingface._arguments import check_flags
-from composer.models.huggingface.metadata import ModelFacts, changed_config, huggingface_part
+from composer.models.huggingface.configurations import changed_config
+from composer.models.huggingface.metadata import ModelFacts, huggingface_part
 from composer.models.huggingface.rebuild import (
     build_model,
     find_class,
@@ -17,6 +17,7 @@ from composer.models.huggingface.rebuild import (
     set_generation,
 )
 from composer.models.huggingface.tokenizer import load_tokenizer
+from composer.utils.checks import check_bool
 from composer.utils.paths import is_uri
 from composer.utils.transfer import get_file
 
@@ -77,7 +78,7 @@ def load_huggingface_tokenizer_from_saved_state(
         >>> load_huggingface_tokenizer_from_saved_state({}) is None
         True
     """
-    check_flags(trust_remote_code=trust_remote_code)
+    check_bool("trust_remote_code", trust_remote_code)
     name = ModelFacts(hf_state).config.get("_name_or_path", "") if "model" in hf_state else ""
     return load_tokenizer(
         hf_state.get("tokenizer") or {},
@@ -168,7 +169,7 @@ def hf_from_composer_checkpoint(
         >>> torch.equal(again.lm_head.weight, model.model.lm_head.weight)
         True
     """
-    check_flags(trust_remote_code=trust_remote_code)
+    check_bool("trust_remote_code", trust_remote_code)
     contents = read_contents(checkpoint_path, local_checkpoint_save_location)
     model = load_trained(
         contents,

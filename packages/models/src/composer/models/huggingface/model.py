@@ -8,21 +8,17 @@ from typing import Any
 
 import torch
 
-from composer.core.model import ComposerModel
-from composer.models.huggingface._arguments import (
-    check_flags,
-    check_tokenizer,
-    metrics_by_name,
-)
+from composer.models._tasks import TaskModel
+from composer.models.huggingface._arguments import check_tokenizer, metrics_by_name
 from composer.models.huggingface._doors import import_transformers
-from composer.models.huggingface.adapters import (
-    add_adapter,
-    base_weights,
-    check_restorable,
-    forgive_base_weights,
-    is_peft_model,
+from composer.models.huggingface.adapter_weights import base_weights, forgive_base_weights
+from composer.models.huggingface.adapters import add_adapter, check_restorable, is_peft_model
+from composer.models.huggingface.batches import (
+    check_not_empty,
+    inputs_of,
+    targets_of,
+    without_labels,
 )
-from composer.models.huggingface.batches import inputs_of, targets_of, without_labels
 from composer.models.huggingface.counts import count_loss_tokens
 from composer.models.huggingface.embeddings import fit_embeddings
 from composer.models.huggingface.from_checkpoint import (
@@ -46,13 +42,14 @@ from composer.models.huggingface.materialise import (
 from composer.models.huggingface.metadata import describe_model
 from composer.models.huggingface.text import continue_text, pad_token_of
 from composer.models.huggingface.tokenizer import tokenizer_files
+from composer.utils.checks import check_bool
 
 __all__ = ["HuggingFaceModel"]
 
 _PREFIX = "model."
 
 
-class HuggingFaceModel(ComposerModel):
+class HuggingFaceModel(TaskModel):
     """A model of transformers, with or without adapters of peft, for the trainer.
 
     Batches are mappings, such as a tokenizer or a collator of transformers returns; members that
@@ -139,12 +136,12 @@ class HuggingFaceModel(ComposerModel):
                 f"model must be a model of transformers or of peft, with a `config`, not "
                 f"{type(model).__name__}; for other modules there is ComposerClassifier"
             )
-        check_flags(
-            allow_embedding_resizing=allow_embedding_resizing,
-            should_save_peft_only=should_save_peft_only,
-            **({} if use_logits is None else {"use_logits": use_logits}),
-            **({} if shift_labels is None else {"shift_labels": shift_labels}),
-        )
+        check_bool("allow_embedding_resizing", allow_embedding_resizing)
+        check_bool("should_save_peft_only", should_save_peft_only)
+        if use_logits is not None:
+            check_bool("use_logits", use_logits)
+        if shift_labels is not None:
+            check_bool("shift_labels", shift_labels)
         check_tokenizer(tokenizer)
         if peft_config is not None and hasattr(peft_config, "peft_type"):
             check_restorable({"default": peft_config}, alone=should_save_peft_only)
@@ -181,14 +178,16 @@ class HuggingFaceModel(ComposerModel):
 
         Raises:
             TypeError: If the batch is no mapping.
-            ValueError: If the model takes none of its members.
+            ValueError: If the model takes none of its members, or it holds no sample.
 
         Example:
             >>> model = HuggingFaceModel(_tiny())
             >>> model({"input_ids": torch.tensor([[1, 2]]), "id": 7}).logits.shape
             torch.Size([1, 2, 8])
         """
-        return self.model(**inputs_of(batch, self.model_forward_args))
+        inputs = inputs_of(batch, self.model_forward_args)
+        check_not_empty(inputs)
+        return self.model(**inputs)
 
     def loss(self, outputs: Any, batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the loss that the model computed.
@@ -297,22 +296,6 @@ class HuggingFaceModel(ComposerModel):
         if not isinstance(batch, Mapping) or "labels" not in batch:
             return self.labels
         return targets_of(self.model, batch, outputs, shift=self.shift_labels)
-
-    def get_metrics(self, is_train: bool = False) -> dict[str, Any]:
-        """Return the metrics.
-
-        Args:
-            is_train: Whether those of training are wanted.
-
-        Returns:
-            Name to metric.
-
-        Example:
-            >>> from composer.metrics import LanguagePerplexity
-            >>> list(HuggingFaceModel(_tiny(), metrics=[LanguagePerplexity()]).get_metrics())
-            ['LanguagePerplexity']
-        """
-        return self.train_metrics if is_train else self.val_metrics
 
     def update_metric(self, batch: Any, outputs: Any, metric: Any) -> dict[str, Any] | None:
         """Add a batch to a metric.

@@ -1,4 +1,4 @@
-"""Builds the model that a checkpoint keeps, and puts its weights in.
+"""Builds the model that a checkpoint keeps.
 
 Nothing in a checkpoint is run. The class of a model is looked up among transformers' own; another
 has to be given by the caller. Adapters that were saved alone need the model that they are for.
@@ -12,29 +12,25 @@ from typing import Any
 import torch
 
 from composer.models.huggingface._doors import import_peft, import_transformers
-from composer.models.huggingface.adapters import adapter_keys, check_restorable, quiet_peft
-from composer.models.huggingface.embeddings import num_embeddings
-from composer.models.huggingface.metadata import (
-    ModelFacts,
+from composer.models.huggingface.adapters import check_restorable, quiet_peft
+from composer.models.huggingface.checkpoint_weights import fill, holds_base, stored_weights
+from composer.models.huggingface.configurations import (
     changed_config,
-    huggingface_part,
     load_adapter_config,
+    load_config,
 )
-from composer.models.huggingface.ties import untie_differing
+from composer.models.huggingface.embeddings import num_embeddings
+from composer.models.huggingface.metadata import ModelFacts, huggingface_part
 from composer.utils.imports import import_object
 
 __all__ = [
     "build_model",
-    "fill",
     "find_class",
-    "holds_base",
     "load_trained",
     "set_generation",
-    "stored_weights",
+    "skeleton",
     "with_adapters",
 ]
-
-_PREFIX = "model."
 
 # Composer 0.32 did not keep the class beneath an adapter; the adapter says what it is for.
 _TASKS = {
@@ -45,41 +41,6 @@ _TASKS = {
     "SEQ_CLS": "AutoModelForSequenceClassification",
     "TOKEN_CLS": "AutoModelForTokenClassification",
 }
-
-
-def stored_weights(contents: Mapping[str, Any], shown: str = "the checkpoint") -> dict[str, Any]:
-    """Return the weights of a checkpoint under the names that the model of transformers has.
-
-    Args:
-        contents: What the file holds.
-        shown: The file, for the error.
-
-    Returns:
-        Name to tensor.
-
-    Raises:
-        ValueError: If it holds none, or something that is no tensor among them.
-
-    Example:
-        >>> stored_weights({"state": {"model": {"model.bias": torch.zeros(1)}}})
-        {'bias': tensor([0.])}
-    """
-    model = (contents.get("state") or {}).get("model")
-    weights = {
-        # Releases before 0.11 kept the `module.` of a data-parallel wrapper.
-        name.removeprefix("module.").removeprefix(_PREFIX): value
-        for name, value in (model or {}).items()
-        if name.removeprefix("module.").startswith(_PREFIX)
-    }
-    if not weights:
-        raise ValueError(f"{shown} holds no weights of a HuggingFaceModel")
-    for name, value in weights.items():
-        if not isinstance(value, torch.Tensor):
-            raise ValueError(
-                f"{shown} holds a {type(value).__name__} as the weight {name!r} of its model, "
-                f"where a tensor belongs; the file is damaged"
-            )
-    return weights
 
 
 def find_class(facts: ModelFacts, given: Any | None, *, trust_remote_code: bool = False) -> Any:
@@ -229,26 +190,6 @@ def load_trained(
     return model.eval()
 
 
-def holds_base(weights: Mapping[str, Any]) -> bool:
-    """Say whether weights of a model with adapters are those of the model beneath too.
-
-    Args:
-        weights: Name to weight.
-
-    Returns:
-        Whether they are.
-
-    Example:
-        >>> holds_base({"q.base_layer.weight": 1, "q.lora_A.default.weight": 2})
-        True
-    """
-    return any(".base_layer." in name for name in weights) or (
-        # Prompts leave the model's layers as they are.
-        any(name.startswith("prompt_encoder.") for name in weights)
-        and any(name.startswith("base_model.") for name in weights)
-    )
-
-
 def with_adapters(base: Any, facts: ModelFacts) -> Any:
     """Put the stored adapters on a model, without their weights.
 
@@ -292,7 +233,7 @@ def _find_base(
         if not name:
             raise ValueError(
                 "the checkpoint holds adapters alone and does not say what model they are for; "
-                "pass base_model, a model of transformers or where one lies"
+                "pass base_model (a command: --base), a model of transformers or where one lies"
             )
         try:
             base = cls.from_pretrained(
@@ -303,74 +244,14 @@ def _find_base(
         except OSError as error:
             raise ValueError(
                 f"the checkpoint holds adapters alone, and the model that they are for is not at "
-                f"{str(name)!r}; pass base_model, a model of transformers or where one lies"
+                f"{str(name)!r}; pass base_model (a command: --base), a model of transformers or "
+                f"where one lies"
             ) from error
     wanted = getattr(config, "vocab_size", None)
     held = num_embeddings(base)
     if wanted is not None and held is not None and wanted != held:
         base.resize_token_embeddings(wanted, mean_resizing=False)
     return base
-
-
-def fill(
-    model: Any,
-    weights: Mapping[str, Any],
-    shown: str,
-    *,
-    alone: bool = False,
-    assign: bool = False,
-) -> None:
-    """Put weights into a model, all of them and nothing else, in the types that they have.
-
-    Args:
-        model: A model of transformers or of peft.
-        weights: Name to weight.
-        shown: Where they come from, for errors.
-        alone: Whether they are those of adapters, without the model beneath.
-        assign: Whether they become the model's own and are not copied, as a model without numbers
-            needs it.
-
-    Raises:
-        ValueError: If one is missing, is not in the model or is of another shape.
-
-    Example:
-        >>> model = torch.nn.Linear(1, 1, bias=False)
-        >>> fill(model, {"weight": torch.tensor([[2.0]], dtype=torch.float64)}, "a.pt")
-        >>> model.weight.item(), model.weight.dtype
-        (2.0, torch.float64)
-        >>> fill(model, {}, "a.pt")
-        Traceback (most recent call last):
-        ValueError: the weights of a.pt do not fit its model; missing: ['weight'], not in ...
-    """
-    if not assign:
-        untie_differing(model, weights)
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            kind = weights[name].dtype if name in weights else tensor.dtype
-            if kind != tensor.dtype and kind.is_floating_point and tensor.is_floating_point():
-                tensor.data = tensor.data.to(kind)
-    # Tied weights may be kept under one of their names.
-    forgiven = _tied_to_given(model, weights)
-    try:
-        found = model.load_state_dict(dict(weights), strict=False, assign=assign)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"the weights of {shown} do not fit its model: {reason}") from error
-    missing = set(found.missing_keys)
-    if alone:
-        missing &= set(adapter_keys(model))
-    missing -= forgiven
-    if missing or found.unexpected_keys:
-        raise ValueError(
-            f"the weights of {shown} do not fit its model; missing: {sorted(missing)}, not in the "
-            f"model: {sorted(found.unexpected_keys)}"
-        )
-
-
-def _tied_to_given(model: torch.nn.Module, weights: Mapping[str, Any]) -> set[str]:
-    """Names of tensors that were given under another name."""
-    named = model.state_dict(keep_vars=True)
-    given = {id(named[name]) for name in weights if name in named}
-    return {name for name, tensor in named.items() if id(tensor) in given}
 
 
 def set_generation(model: Any, facts: ModelFacts) -> None:
@@ -393,3 +274,32 @@ def set_generation(model: Any, facts: ModelFacts) -> None:
             model.generation_config = transformers.GenerationConfig.from_dict(facts.generation)
         except (AttributeError, TypeError) as error:
             raise ValueError(f"transformers refuses the stored way to generate: {error}") from error
+
+
+def skeleton(
+    facts: ModelFacts, trust_remote_code: bool, *, device: str = "meta", tied: bool = True
+) -> Any | None:
+    """Build a model without numbers, which says what is tied and how its weights are called.
+
+    Args:
+        facts: What the checkpoint says of it.
+        trust_remote_code: Whether code that the checkpoint names may be run.
+        device: Where it is; with numbers on any other than ``"meta"``.
+        tied: Whether weights are tied as the configuration says, or not at all.
+
+    Returns:
+        The model of transformers; ``None`` for a class that is not known.
+
+    Example:
+        >>> config = {"content": {"model_type": "gpt2", "n_layer": 1}, "class": "x.GPT2Model"}
+        >>> skeleton(ModelFacts({"model": {"config": config}}), False).wte.weight.is_meta
+        True
+    """
+    try:
+        cls = find_class(facts, None, trust_remote_code=trust_remote_code)
+    except ValueError:
+        return None
+    content = facts.config if tied else {**facts.config, "tie_word_embeddings": False}
+    config = load_config(content, trust_remote_code=trust_remote_code)
+    with torch.device(device):
+        return build_model(cls, config, trust_remote_code=trust_remote_code)
