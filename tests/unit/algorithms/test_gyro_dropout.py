@@ -153,6 +153,26 @@ def test_compiled_and_channels_last() -> None:
     assert [model[1].step, model[1].window] == [8, 1]
 
 
+def test_a_compiled_model_goes_on_in_the_next_window() -> None:
+    from torch._dynamo.utils import counters
+
+    model = nn.Sequential(nn.Linear(4, 4), layer := GyroDropoutLayer(None, None, sigma=8, tau=2))
+    plain = copy.deepcopy(model)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager")
+    graphs = []
+    with torch.no_grad():
+        for step in range(6):
+            for one in (layer, plain[1]):
+                one.enter_window(step // 2)
+            torch.manual_seed(step)
+            found = compiled(torch.ones(4, 4))
+            torch.manual_seed(step)
+            torch.testing.assert_close(found, plain(torch.ones(4, 4)))
+            graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs[1:] == [graphs[1]] * 5
+
+
 class _Masks(Callback):
     """Which masks are in use in each batch."""
 

@@ -394,7 +394,7 @@ def test_times_that_do_not_fit_the_run_are_told_at_its_start(
 def test_no_weights_to_average_are_told_where_it_could_not_be_foreseen() -> None:
     """A run in batches, and no end of an epoch of four between start and end."""
     with pytest.warns(NoEffectWarning, match="found no weights"):
-        trainer, live, _ = train(SWA("0.52dur", "0.58dur"), max_duration="40ba")
+        trainer, _, _ = train(SWA("0.52dur", "0.58dur"), max_duration="40ba")
     _, plain, _ = train(None, max_duration="40ba")
     torch.testing.assert_close(
         trainer.state.model.module.state_dict(), plain.seen[40].state_dict(), rtol=0, atol=0

@@ -139,7 +139,7 @@ class CurriculumData(Dataset[Any]):
         try:
             together = getattr(self.dataset, "__getitems__", None)
             if callable(together):
-                return together(list(indices))  # type: ignore[no-any-return]
+                return together(list(indices))
             return [self.dataset[index] for index in indices]
         except BaseException:
             _VALUES.clear()
@@ -230,7 +230,7 @@ def curriculum_loader(
         )
     return DataLoader(
         CurriculumData(dataset),
-        batch_sampler=CurriculumBatchSampler(batch_sampler),  # type: ignore[arg-type]
+        batch_sampler=CurriculumBatchSampler(batch_sampler),
         collate_fn=_CurriculumCollate(default_collate if collate_fn is None else collate_fn),
         generator=generator,
         **kwargs,

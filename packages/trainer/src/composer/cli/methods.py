@@ -115,6 +115,10 @@ class Pair:
         second: Plugin name of the other.
         verdict: ``"safe"``, ``"safe in this order"``, ``"warned"`` or ``"refused"``.
         reason: Why.
+
+    Example:
+        >>> Pair("ema", "swa", "refused", "two averages").verdict
+        'refused'
     """
 
     first: str
@@ -243,22 +247,25 @@ def _say_methods(
         for fact in facts:
             _print_one(fact)
     elif args.markdown:
-        print("| Method | What | Events | Kind | Cost | Source |")
+        print("| Method | What | Kind | Events | Cost | Source |")
         print("|---|---|---|---|---|---|")
         for fact in facts:
-            cells = (f"`{fact['name']}`", fact["what"], ", ".join(fact["events"]))
-            print(f"| {' | '.join((*cells, fact['kind'], fact['cost'], fact['source']))} |")
+            row = [f"`{fact['name']}`", *(fact[key] for key in ("what", *_COLUMNS))]
+            print(f"| {' | '.join(_cell(value) for value in row)} |")
     else:
-        header = ("name", "kind", "events", "cost", "what", "source")
-        rows = [header]
-        rows += [
-            tuple(", ".join(f[k]) if k == "events" else str(f[k]) or "-" for k in header)
-            for f in facts
-        ]
+        header = ["name", *_COLUMNS, "what"]
+        rows = [header, *([_cell(fact[key]) or "-" for key in header] for fact in facts)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         for row in rows:
-            cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-            print("  ".join(cells).rstrip())
+            padded = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+            print("  ".join(padded).rstrip())
+
+
+_COLUMNS = ("kind", "events", "cost", "source")
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _facts(name: str, cls: type[Algorithm]) -> dict[str, Any]:

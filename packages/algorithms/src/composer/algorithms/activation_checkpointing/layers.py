@@ -105,9 +105,9 @@ def _contexts(
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     # This runs in front of the forward pass: what layers count there is what they count again.
     counted = [
-        (part, {name: vars(part)[name] for name in part.counts_in_forward})
+        (part, {name: vars(part)[name] for name in names})
         for part in module.modules()
-        if hasattr(part, "counts_in_forward")
+        if (names := getattr(type(part), "counts_in_forward", ()))
     ]
     return nullcontext(), _as_at_first(module, counted)
 

@@ -126,7 +126,10 @@ class GyroDropoutLayer(nn.Module):
             return x
         if self.iters_per_epoch is not None and self.max_epoch is not None:
             total = self.iters_per_epoch * self.max_epoch
-            self.enter_window(self.step * self.sigma // (self.tau * total))
+            window = self.step * self.sigma // (self.tau * total)
+            if window != self.window:
+                # Not in place: an earlier forward pass may still have to be recomputed.
+                self.window, self._masks = window, None
             self.step += 1
         masks, shape = self._masks, _mask_shape(x)
         if masks is None or masks.shape[1:] != shape or masks.dtype != x.dtype:
@@ -153,7 +156,7 @@ class GyroDropoutLayer(nn.Module):
         """
         if window != self.window:
             self.window = window
-            self._masks = None
+            self._renew()
 
     def start_from(self, seed: int) -> None:
         """Use the masks that another seed gives.
@@ -168,7 +171,7 @@ class GyroDropoutLayer(nn.Module):
             3
         """
         self.seed = seed
-        self._masks = None
+        self._renew()
 
     def mask_numbers(self, window: int) -> list[int]:
         """Return which masks a window uses.
@@ -190,6 +193,11 @@ class GyroDropoutLayer(nn.Module):
         generator = torch.Generator().manual_seed(self.seed * _STRIDE + self.sigma + number)
         order = torch.randperm(self.sigma, generator=generator).tolist()
         return [order[(place * self.tau + i) % self.sigma] for i in range(self.tau)]
+
+    def _renew(self) -> None:
+        # In place: a compiled model goes on with the tensor that it knows.
+        if self._masks is not None:
+            self._masks.copy_(self._make_masks(tuple(self._masks.shape[1:])))
 
     def _make_masks(self, shape: tuple[int, ...]) -> torch.Tensor:
         """The masks of this window, made on the host so that they are the same on every device."""

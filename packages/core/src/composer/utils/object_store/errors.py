@@ -37,6 +37,12 @@ _TRANSIENT_CLASSES = {
     "requests": {"ChunkedEncodingError", "ConnectionError", "Timeout"},
     "urllib3": {"ProtocolError", "TimeoutError"},
 }
+# Who asks is not known, which the service was not even asked about.
+_FORBIDDEN_CLASSES = {
+    "azure": {"ClientAuthenticationError"},
+    "botocore": {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"},
+    "google": {"DefaultCredentialsError"},
+}
 # Of the classes above, those that trying again does not help.
 _LASTING_CLASSES = {"AuthenticationException", "BadHostKeyException", "SSLError"}
 
@@ -101,6 +107,8 @@ def _kind(error: BaseException) -> type[Exception] | None:
     if isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNO:
         return ObjectStoreTransientError
     names = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(error).__mro__}
+    if any(name in _FORBIDDEN_CLASSES.get(package, ()) for package, name in names):
+        return PermissionError
     if any(name in _LASTING_CLASSES for _, name in names):
         return None
     if any(name in _TRANSIENT_CLASSES.get(package, ()) for package, name in names):
