@@ -57,23 +57,16 @@ def images(size: int = 32, batch: int = 32) -> tuple[torch.Tensor, torch.Tensor]
     )
 
 
-def step_of(model: nn.Module, **around: Any) -> Call:
-    """A training step: ``before`` changes the batch, ``after`` acts on gradients or weights."""
+def step_of(model: nn.Module, optimizer: Any = None) -> Call:
+    """A training step."""
     x, y = images()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    before, after_backward = around.get("before"), around.get("after_backward")
-    after = around.get("after")
-    loss_of = around.get("loss", F.cross_entropy)
+    if optimizer is None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> None:
-        inputs, targets = (x, y) if before is None else before(x, y)
         optimizer.zero_grad()
-        loss_of(model(inputs), targets).backward()
-        if after_backward is not None:
-            after_backward()
+        F.cross_entropy(model(x), y).backward()
         optimizer.step()
-        if after is not None:
-            after()
 
     return step
 
@@ -85,15 +78,6 @@ def surgery(name: str, **arguments: Any) -> Callable[[], Case]:
         return Case(step_of(model), step_of(network()))
 
     return make
-
-
-def around(**make: Callable[[nn.Module], Any]) -> Callable[[], Case]:
-    def case() -> Case:
-        model = network()
-        made = {where: function(model) for where, function in make.items()}
-        return Case(step_of(model, **made), step_of(network()))
-
-    return case
 
 
 def clipping(kind: str) -> Callable[[], Case]:
@@ -248,29 +232,15 @@ def depth() -> Case:
 
 def frozen() -> Case:
     model = network()
-    x, y = images()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     cf.freeze_layers(model, optimizer, 1.0, freeze_start=0.0, freeze_level=0.5)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return Case(step, step_of(network()))
+    return Case(step_of(model, optimizer), step_of(network()))
 
 
 def schedule_free() -> Case:
     model = network()
-    x, y = images()
     optimizer = cf.make_schedule_free(torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return Case(step, step_of(network()))
+    return Case(step_of(model, optimizer), step_of(network()))
 
 
 CASES: dict[str, Callable[[], Case]] = {

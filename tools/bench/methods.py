@@ -88,10 +88,11 @@ def main() -> None:
         known = isinstance(other, list)
         reference = short(other[0]) if known else "-"
         # A step is held against the plain step of its own process, which noise weighs on as well.
-        ours, scale = (time, 1.0) if plain is None else (time / plain, 1.0)
-        if known and plain is not None:
-            scale = other[1]
-        ratio = f"{other[0] / scale / ours:.2f}" if known else "-"
+        ratio = "-"
+        if known:
+            mine = time if plain is None else time / plain
+            their = other[0] if plain is None else other[0] / other[1]
+            ratio = f"{their / mine:.2f}"
         print(f"{name:34}{short(time):>12}{share:>12}{reference:>12}{ratio:>13}")
     if args.json:
         Path(args.json).write_text(json.dumps({"ours": own, "reference": theirs}, indent=2))

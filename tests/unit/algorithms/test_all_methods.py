@@ -30,6 +30,7 @@ KINDS = {
         "debug",
         "gradients",
         "labels",
+        "layout",
         "memory",
         "optimizer",
         "schedule",
@@ -105,7 +106,7 @@ def test_every_method_that_is_declared_is_a_plugin() -> None:
     table = entry_points()
     for name in NAMES:
         cls = getattr(composer.algorithms, name)
-        assert {*cls.after, *cls.excludes, *cls.cautions} <= set(table)
+        assert {*cls.after, *cls.excludes, *cls.cautions, *cls.remarks} <= set(table)
 
 
 @pytest.mark.parametrize("folder", sorted(p.parent.name for p in PACKAGE.glob("*/algorithm.py")))
@@ -195,3 +196,18 @@ def test_public_functions_share_the_arguments_of_their_classes() -> None:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.name in class_parameters:
                 assert parameter.default == class_parameters[parameter.name].default
+
+
+def test_cards_tell_what_their_methods_do_not_go_with() -> None:
+    cards = PACKAGE.parents[4] / "docs" / "methods"
+    if not cards.exists():
+        pytest.skip("the repository is not here")
+    plugin_of = {value.rpartition(":")[2]: name for name, value in entry_points().items()}
+    class_of = {name: cls for cls, name in plugin_of.items()}
+    for name in NAMES:
+        cls = getattr(composer.algorithms, name)
+        for other in {*cls.excludes, *cls.cautions}:
+            for card, told in ((plugin_of[name], class_of[other]), (other, name)):
+                text = (cards / f"{card}.md").read_text(encoding="utf-8")
+                section = text.partition("## With other methods")[2].partition("\n## ")[0]
+                assert told in section, f"{card}.md does not tell of {told}"

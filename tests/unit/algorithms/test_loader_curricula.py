@@ -129,9 +129,31 @@ def test_a_resumed_run_makes_the_same_batches(tmp_path: Path, workers: int, stop
     assert first.items + second.items == straight.items
 
 
-def test_a_plain_loader_is_left_to_the_method(tmp_path: Path) -> None:
-    loader = DataLoader(Pictures(), 4)
-    assert next(iter(loader))[0].shape[-1] == 8
+def test_batches_of_a_plain_loader_are_resized_by_the_method() -> None:
+    made, trained = [], []
+
+    def collate_full(items: list[Any]) -> Any:
+        made.append(items[0][0].shape[-1])
+        return torch.utils.data.default_collate(items)
+
+    class Sizes(Callback):
+        def before_train_batch(self, state: State, logger: Logger) -> None:
+            trained.append(state.batch[0].shape[-1])
+
+    model = Model()
+    trainer = Trainer(
+        model=model,
+        train_dataloader=DataLoader(Pictures(), 4, collate_fn=collate_full),
+        max_duration="16ba",
+        optimizers=torch.optim.SGD(model.parameters(), lr=0.01),
+        algorithms=[ProgressiveResizing(**SETTINGS)],
+        callbacks=[Sizes()],
+        progress_bar=False,
+    )
+    trainer.fit()
+    trainer.close()
+    assert set(made) == {8}
+    assert trained == [round(8 * scale(batch / 16)) for batch in range(16)]
 
 
 def test_a_length_that_batches_do_not_tell_is_refused(tmp_path: Path) -> None:

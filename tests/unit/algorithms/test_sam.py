@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from composer import Trainer
 from composer.algorithms import SAM
 from composer.algorithms.sam import SAMOptimizer, climb
-from composer.core import Callback, Logger, State
+from composer.core import Callback, Event, Logger, State
 from composer.loggers import InMemoryLogger
 from composer.models import ComposerClassifier
 from composer.optim import ConstantWithWarmupScheduler
@@ -313,3 +313,13 @@ def test_it_trains_and_its_checkpoints_load_without_it(tmp_path: Path) -> None:
 def test_bad_arguments_are_named(arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(arguments))):
         SAM(**arguments)
+
+
+def test_a_second_one_and_an_optimizer_that_evaluates_itself_are_refused(make_run: Any) -> None:
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(ValueError, match="room for one SAM"):
+        make_run(
+            model, [SAM(), SAM()], optimizers=torch.optim.SGD(model.parameters(), lr=0.1)
+        ).fire(Event.INIT)
+    with pytest.raises(TypeError, match="LBFGS"):
+        make_run(model, [SAM()], optimizers=torch.optim.LBFGS(model.parameters())).fire(Event.INIT)

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from composer import Trainer
-from composer.algorithms import EMA, SAM, ScheduleFree
+from composer.algorithms import EMA, SAM, SWA, ScheduleFree
 from composer.core import Callback, Event, Logger, State
 from composer.functional import averaged_weights, make_schedule_free
 from composer.models import ComposerClassifier
@@ -192,7 +192,7 @@ def test_evaluation_and_checkpoints_have_the_average(tmp_path: Path) -> None:
 def test_conflicts_are_refused(make_run: Any) -> None:
     model = torch.nn.Linear(1, 1)
     fields: dict[str, Any] = {"optimizers": torch.optim.SGD(model.parameters(), lr=0.1)}
-    for other in (SAM(), EMA()):
+    for other in (SAM(), EMA(), SWA()):
         words = f"ScheduleFree and {type(other).__name__} cannot be used together"
         with pytest.raises(ValueError, match=words):
             make_run(model, [ScheduleFree(), other], **fields).fire(Event.INIT)

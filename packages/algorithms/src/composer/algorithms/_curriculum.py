@@ -45,20 +45,22 @@ def lead_loader(
             f"a curriculum that the loader follows needs a run whose length is in batches or "
             f"epochs, and max_duration={total}; use such a length, or a plain DataLoader"
         )
-    value = max(int(total.value), 1)
+    duration = max(int(total.value), 1)
     if total.unit is TimeUnit.EPOCH and not (inside_epochs and length is not None):
-        sampler.schedules[name] = lambda epoch, batch: value_at(epoch / value)
+        sampler.schedules[name] = lambda epoch, batch: value_at(epoch / duration)
         return True
     if length is None:
         raise ValueError("a curriculum that the loader follows needs a loader with a length")
     per_epoch = int(length.value)
     if total.unit is TimeUnit.EPOCH:
-        sampler.schedules[name] = lambda epoch, batch: value_at((epoch + batch / per_epoch) / value)
+        sampler.schedules[name] = lambda epoch, batch: value_at(
+            (epoch + batch / per_epoch) / duration
+        )
         return True
     # An earlier call of fit may have ended inside an epoch.
     now = state.timestamp
     shift = int(now.batch) - int(now.epoch) * per_epoch - int(now.batch_in_epoch)
     sampler.schedules[name] = lambda epoch, batch: value_at(
-        (shift + epoch * per_epoch + batch) / value
+        (shift + epoch * per_epoch + batch) / duration
     )
     return True

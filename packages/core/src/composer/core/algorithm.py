@@ -48,14 +48,18 @@ class Algorithm(Serializable, ABC):
 
     Class attributes:
 
-    * ``events``: the events at which the algorithm can act; ``None`` asks :meth:`match` at all.
+    * ``events``: the events at which the algorithm can act; with ``None``, :meth:`match` is asked
+      at every event.
     * ``phase``: its place among others; the user's order holds inside a phase.
     * ``after``: plugin names of algorithms that must run before this one.
     * ``excludes``: plugin names of algorithms that cannot be used with this one, each with why.
     * ``cautions``: plugin names of algorithms that this one is seldom wanted with, each with why.
     * ``remarks``: plugin names of algorithms, each with what is worth knowing of both together; for
       tables, nothing is said in a run.
-    * ``kind``: what it changes, in a word (``"surgery"``, ``"data"``, ``"labels"``, ...).
+    * ``kind``: what it changes, in a word. Ours are ``"surgery"`` (the model), ``"layout"`` (its
+      memory), ``"compile"``, ``"memory"`` (what is kept of a forward pass), ``"data"``,
+      ``"labels"``, ``"gradients"``, ``"optimizer"``, ``"weights"``, ``"schedule"`` and
+      ``"debug"``.
     * ``cost``: what it costs or saves, in a few words.
     * ``source``: the paper or whose idea it is, in a line.
 

@@ -76,11 +76,19 @@ def sort_to_back(list_to_sort: Sequence[T], cls: Any) -> Sequence[T]:
     return sorted(list_to_sort, key=lambda item: isinstance(item, cls))
 
 
-def sort_by_phase(algorithms: Sequence[Algorithm]) -> list[Algorithm]:
+A = TypeVar("A", bound="Algorithm | type[Algorithm]")
+
+
+def _plugin_name(algorithm: Algorithm | type[Algorithm]) -> str | None:
+    cls = algorithm if isinstance(algorithm, type) else type(algorithm)
+    return plugins.name_of("composer.algorithms", cls)
+
+
+def sort_by_phase(algorithms: Sequence[A]) -> list[A]:
     """Sort by phase, then move each algorithm behind those it declares as predecessors.
 
     Args:
-        algorithms: The algorithms, in the user's order.
+        algorithms: The algorithms, or classes of them, in the user's order.
 
     Returns:
         The sorted list.
@@ -95,7 +103,7 @@ def sort_by_phase(algorithms: Sequence[Algorithm]) -> list[Algorithm]:
     ordered = sorted(algorithms, key=lambda algorithm: algorithm.phase)
     if not any(algorithm.after for algorithm in ordered):
         return ordered
-    name_of = {id(a): plugins.name_of("composer.algorithms", type(a)) for a in ordered}
+    name_of = {id(a): _plugin_name(a) for a in ordered}
     waiting, placed = list(ordered), []
     while waiting:
         open_names = {name_of[id(a)] for a in waiting}
@@ -147,10 +155,7 @@ def conflicts(algorithms: Sequence[Algorithm | type[Algorithm]]) -> Iterator[Con
     """
     if not any(algorithm.excludes or algorithm.cautions for algorithm in algorithms):
         return
-    names = [
-        plugins.name_of("composer.algorithms", a if isinstance(a, type) else type(a))
-        for a in algorithms
-    ]
+    names = [_plugin_name(algorithm) for algorithm in algorithms]
     for i, algorithm in enumerate(algorithms):
         for j, name in enumerate(names):
             if i == j or name is None:

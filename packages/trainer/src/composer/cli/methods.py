@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from composer.core import plugins
 from composer.core.algorithm import Phase
 from composer.core.event import Event
+from composer.core.passes import conflicts, sort_by_phase
 
 if TYPE_CHECKING:
     from composer.core.algorithm import Algorithm
@@ -141,8 +142,6 @@ def pairs_of(classes: dict[str, type[Algorithm]]) -> list[Pair]:
         >>> pairs_of({})
         []
     """
-    from composer.core.passes import conflicts
-
     found = []
     for (first, a), (second, b) in itertools.combinations(classes.items(), 2):
         conflict = next(iter(sorted(conflicts([a, b]), key=lambda c: not c.refused)), None)
@@ -183,10 +182,10 @@ def _acts_first(first: str, a: type[Algorithm], second: str, b: type[Algorithm])
     """Which of two acts first where both act, if the user's order does not decide."""
     if not (a.events or frozenset()) & (b.events or frozenset()):
         return None
-    for before, earlier, later in ((first, a, b), (second, b, a)):
-        if earlier.phase < later.phase or (earlier.phase == later.phase and before in later.after):
-            return before
-    return None
+    orders = [sort_by_phase(both)[0] for both in ([a, b], [b, a])]
+    if orders[0] is not orders[1]:
+        return None
+    return first if orders[0] is a else second
 
 
 def _load(wanted: Sequence[str]) -> tuple[dict[str, type[Algorithm]], dict[str, str]]:
@@ -243,7 +242,7 @@ def _say_methods(
     facts = [_facts(name, cls) for name, cls in classes.items()]
     if args.json:
         print(json.dumps(facts, indent=2))
-    elif closely:
+    elif closely and not args.markdown:
         for fact in facts:
             _print_one(fact)
     elif args.markdown:
@@ -278,6 +277,10 @@ def _facts(name: str, cls: type[Algorithm]) -> dict[str, Any]:
         "cost": cls.cost,
         "source": cls.source,
         "phase": cls.phase.name.lower(),
+        "after": list(cls.after),
+        "excludes": dict(cls.excludes),
+        "cautions": dict(cls.cautions),
+        "remarks": dict(cls.remarks),
         "arguments": {
             key: None if parameter.default is parameter.empty else repr(parameter.default)
             for key, parameter in inspect.signature(cls).parameters.items()
@@ -292,6 +295,11 @@ def _print_one(fact: dict[str, Any]) -> None:
         if fact[key]:
             print(f"  {key:<8}{fact[key]}")
     print(f"  {'events':<8}{', '.join(fact['events'])}")
+    if fact["after"]:
+        print(f"  {'behind':<8}{', '.join(fact['after'])}")
+    for key, word in (("excludes", "not with"), ("cautions", "seldom with"), ("remarks", "with")):
+        for name, why in fact[key].items():
+            print(f"  {word} {name}: {why}")
     if fact["arguments"]:
         print("  arguments")
     for key, default in fact["arguments"].items():

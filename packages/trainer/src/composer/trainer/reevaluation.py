@@ -6,14 +6,15 @@ random numbers, so that dropout and mixing are the same, and leave nothing behin
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from composer.utils.modules import KeptBuffers
-from composer.utils.reproducibility import get_local_rng_state, load_local_rng_state
 
 __all__ = ["Reevaluations"]
 
@@ -38,11 +39,15 @@ class Reevaluations:
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
         self._buffers: KeptBuffers | None = None
-        self._streams: dict[str, Any] = {}
+        self._streams: list[Any] = []
 
     def begin(self) -> None:
-        """Remember the random streams in front of a step's first evaluation."""
-        self._streams = get_local_rng_state()
+        """Remember the random streams in front of a step's first evaluation.
+
+        Example:
+            >>> Reevaluations(torch.nn.Identity()).begin()
+        """
+        self._streams = _streams()
 
     @contextmanager
     def once_more(self) -> Iterator[None]:
@@ -50,15 +55,42 @@ class Reevaluations:
 
         Yields:
             Nothing; buffers, such as the statistics of batch norm, and random streams are put back.
+
+        Example:
+            >>> again = Reevaluations(torch.nn.Identity())
+            >>> again.begin()
+            >>> first = torch.rand(1)
+            >>> with again.once_more():
+            ...     print(bool(torch.rand(1) == first))
+            True
         """
         if self._buffers is None:
             self._buffers = KeptBuffers(self._model)
         else:
             self._buffers.keep()
-        streams = get_local_rng_state()
-        load_local_rng_state(self._streams)
+        streams = _streams()
+        _set_streams(self._streams)
         try:
             yield
         finally:
-            load_local_rng_state(streams)
+            _set_streams(streams)
             self._buffers.put_back()
+
+
+# As they are, and not in the plain types of a checkpoint: this is done at every step.
+def _streams() -> list[Any]:
+    found: list[Any] = [random.getstate(), np.random.get_state(), torch.random.get_rng_state()]
+    found.append(torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None)
+    found.append(torch.mps.get_rng_state() if torch.backends.mps.is_available() else None)
+    return found
+
+
+def _set_streams(streams: list[Any]) -> None:
+    python, numpy, host, cuda, mps = streams
+    random.setstate(python)
+    np.random.set_state(numpy)
+    torch.random.set_rng_state(host)
+    if cuda is not None:
+        torch.cuda.set_rng_state(cuda)
+    if mps is not None:
+        torch.mps.set_rng_state(mps)

@@ -362,7 +362,7 @@ class TrainStep:
 
     def _closure_update(self, closure: Callable[[], torch.Tensor]) -> bool:
         """The optimizer evaluates the loss itself, several times if it likes."""
-        scaler, evaluate = self._scaler, self._in_turn(closure)
+        scaler, evaluate = self._scaler, self._counted_once(closure)
         if scaler is None:
             self._optimizer.step(evaluate)  # type: ignore[arg-type]
             return True
@@ -370,7 +370,7 @@ class TrainStep:
         scaler.update()
         return applied
 
-    def _in_turn(self, closure: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def _counted_once(self, closure: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         """The closure, of which the first call reports and counts for all."""
         again, called = self._again, False
         assert again is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
@@ -47,6 +48,10 @@ class ActivationCheckpointing(Algorithm):
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
     phase: ClassVar[Phase] = Phase.LAST
+    after: ClassVar[tuple[str, ...]] = ("low_precision_groupnorm", "low_precision_layernorm")
+    remarks: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"stochastic_depth": "its blocks are of the class `StochasticBlock` by then"}
+    )
     kind: ClassVar[str] = "memory"
     cost: ClassVar[str] = "one more forward pass of the blocks; saves their activations"
     source: ClassVar[str] = "Chen et al., Sublinear Memory Cost (2016), arXiv 1604.06174"
@@ -67,6 +72,9 @@ class ActivationCheckpointing(Algorithm):
             event: The event that fires.
             state: The state of the run.
             logger: Receives the number of modules.
+
+        Raises:
+            ValueError: If no module of the model is of the classes, or it has no blocks.
 
         Example:
             >>> ActivationCheckpointing().match(Event.INIT, None)

@@ -27,7 +27,7 @@ class ChannelsLast(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.INIT})
-    kind: ClassVar[str] = "memory"
+    kind: ClassVar[str] = "layout"
     cost: ClassVar[str] = "none; convolutions are faster where the hardware likes it"
     source: ClassVar[str] = "PyTorch, channels-last memory format"
     phase: ClassVar[Phase] = Phase.LAST

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms.compile.functional import apply_compile, check_backend
+from composer.algorithms.compile.functional import apply_compile, check_settings
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
 
@@ -38,9 +39,14 @@ class Compile(Algorithm):
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_LOAD})
     phase: ClassVar[Phase] = Phase.LAST
     after: ClassVar[tuple[str, ...]] = (
-        "activation_checkpointing",
         "low_precision_groupnorm",
         "low_precision_layernorm",
+    )
+    remarks: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "activation_checkpointing": "a graph ends at each changed block and another begins "
+            "inside, so `fullgraph=True` is refused"
+        }
     )
     kind: ClassVar[str] = "compile"
     cost: ClassVar[str] = "seconds to minutes at the first batches; faster steps"
@@ -54,7 +60,7 @@ class Compile(Algorithm):
         dynamic: bool | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        check_backend(backend, mode, options, fullgraph)
+        check_settings(backend, mode, fullgraph, dynamic, options)
         self.backend = backend
         self.mode = mode
         self.fullgraph = fullgraph
@@ -69,6 +75,9 @@ class Compile(Algorithm):
             event: The event that fires.
             state: The state of the run.
             logger: Not used.
+
+        Raises:
+            RuntimeError: If the model is compiled already.
 
         Example:
             >>> from composer.core.event import Event

@@ -10,26 +10,31 @@ import torch
 from composer.utils.checks import check_bool
 from composer.utils.suggestions import did_you_mean
 
-__all__ = ["apply_compile", "check_backend"]
+__all__ = ["apply_compile", "check_settings"]
 
 
-def check_backend(
-    backend: str, mode: str | None, options: Mapping[str, Any] | None, fullgraph: bool
+def check_settings(
+    backend: str,
+    mode: str | None,
+    fullgraph: bool,
+    dynamic: bool | None,
+    options: Mapping[str, Any] | None,
 ) -> None:
     """Refuse what ``torch.compile`` would refuse only at the first batch.
 
     Args:
         backend: Name of the backend.
         mode: Name of the mode.
-        options: Options of the backend.
         fullgraph: Whether a break in the graph is an error.
+        dynamic: Whether to compile for changing shapes.
+        options: Options of the backend.
 
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If a name is unknown, or mode and options are both given.
 
     Example:
-        >>> check_backend("eager", None, None, False)
+        >>> check_settings("eager", None, False, None, None)
     """
     from torch._dynamo import list_backends
 
@@ -41,6 +46,10 @@ def check_backend(
             f"backend={backend!r} is unknown; there are {known}.{did_you_mean(backend, known)}"
         )
     check_bool("fullgraph", fullgraph)
+    if dynamic is not None:
+        check_bool("dynamic", dynamic)
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options={options!r} must be a mapping of names to values, or None")
     if mode is not None:
         modes = list(torch._inductor.list_mode_options())
         if mode not in modes:
@@ -81,7 +90,7 @@ def apply_compile(
         >>> list(model.state_dict())
         ['weight', 'bias']
     """
-    check_backend(backend, mode, options, fullgraph)
+    check_settings(backend, mode, fullgraph, dynamic, options)
     if getattr(model, "_compiled_call_impl", None) is not None:
         raise RuntimeError(
             "the model is compiled already; compile it once, by Compile, by the trainer's "

@@ -31,8 +31,11 @@ class NoOpModel(Algorithm):
     excludes: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
             "activation_checkpointing": "the model that costs nothing has no blocks",
+            "alibi": "the model that costs nothing has no attention",
+            "gated_linear_units": "the model that costs nothing has no layers",
             "label_smoothing": "the model that costs nothing has no classes",
             "selective_backprop": "the model that costs nothing has no loss for each sample",
+            "seq_length_warmup": "the model that costs nothing takes pairs, and not mappings",
         }
     )
     kind: ClassVar[str] = "debug"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from composer.algorithms._state import refuse_second
 from composer.algorithms.sam.functional import SAMOptimizer
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
+from composer.core.scaler import needs_closure
 from composer.utils.checks import check_integer, check_number
 from composer.utils.iteration import ensure_tuple
 
@@ -56,16 +58,27 @@ class SAM(Algorithm):
             state: The state of the run.
             logger: Not used.
 
+        Raises:
+            TypeError: If an optimizer evaluates the loss itself.
+            ValueError: If the run has another ``SAM``.
+
         Example:
             >>> import torch
             >>> from types import SimpleNamespace
             >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-            >>> state = SimpleNamespace(optimizers=[optimizer])
+            >>> state = SimpleNamespace(optimizers=[optimizer], algorithms=[])
             >>> SAM().apply(Event.INIT, state, None)
             >>> state.optimizers[0].base_optimizer is optimizer
             True
         """
         del event, logger
+        refuse_second(self, state)
+        for optimizer in ensure_tuple(state.optimizers):
+            if needs_closure(optimizer):
+                raise TypeError(
+                    f"SAM evaluates the loss twice around an optimizer's step, and "
+                    f"{type(optimizer).__name__} evaluates it itself; use another optimizer"
+                )
         self._wrapped = [
             SAMOptimizer(optimizer, self.rho, self.epsilon, self.interval)
             for optimizer in ensure_tuple(state.optimizers)

@@ -13,6 +13,7 @@ from composer.algorithms.schedule_free.functional import (
     check_settings,
     is_schedule_free,
     make_schedule_free,
+    require_package,
     weights_put_back,
 )
 from composer.core.algorithm import Algorithm
@@ -43,6 +44,7 @@ class ScheduleFree(Algorithm):
         weight_lr_power: The average weighs a step by its learning rate to this power.
 
     Raises:
+        MissingConditionalImportError: If the package ``schedulefree`` is not installed.
         TypeError: If a setting has the wrong type.
         ValueError: If a setting is out of range.
 
@@ -56,7 +58,7 @@ class ScheduleFree(Algorithm):
         {
             "ema": _TWICE,
             "swa": _TWICE,
-            "sam": "each puts an optimizer of its own around or in the place of the given one",
+            "sam": "one replaces the optimizer and the other wraps it",
         }
     )
     kind: ClassVar[str] = "optimizer"
@@ -65,6 +67,7 @@ class ScheduleFree(Algorithm):
 
     def __init__(self, warmup_steps: int = 0, r: float = 0.0, weight_lr_power: float = 2.0) -> None:
         check_settings(warmup_steps, r, weight_lr_power)
+        require_package()
         self.warmup_steps = warmup_steps
         self.r = r
         self.weight_lr_power = weight_lr_power
@@ -79,7 +82,9 @@ class ScheduleFree(Algorithm):
             logger: Not used.
 
         Raises:
-            ValueError: If an optimizer cannot be replaced, or the run has another one of these.
+            TypeError: If an optimizer is of a class that has no counterpart.
+            ValueError: If an optimizer has an option that has none, or has made steps, or the run
+                has another one of these.
 
         Example:
             >>> ScheduleFree().match(Event.INIT, None)

@@ -7,8 +7,10 @@ in the model are those of the first while it trains, those of the second inside
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -21,6 +23,7 @@ __all__ = [
     "check_settings",
     "is_schedule_free",
     "make_schedule_free",
+    "require_package",
     "weights_put_back",
 ]
 
@@ -45,6 +48,21 @@ def check_settings(warmup_steps: int, r: float, weight_lr_power: float) -> None:
     check_integer("warmup_steps", warmup_steps, low=0)
     check_number("r", r, low=0.0)
     check_number("weight_lr_power", weight_lr_power, low=0.0)
+
+
+def require_package() -> None:
+    """Refuse to go on without the package ``schedulefree``.
+
+    Raises:
+        MissingConditionalImportError: If it is not installed.
+
+    Example:
+        >>> require_package()
+    """
+    if importlib.util.find_spec("schedulefree") is None:
+        raise MissingConditionalImportError(
+            "schedulefree", "schedulefree", distribution="composer-algorithms"
+        )
 
 
 def is_schedule_free(optimizer: Optimizer) -> bool:
@@ -116,30 +134,24 @@ def make_schedule_free(
             "weight_decay of Adam is not that of its schedule-free counterpart, which decays "
             "weights as AdamW does; use AdamW"
         )
-    try:
-        from schedulefree import AdamWScheduleFree, SGDScheduleFree
-    except ImportError as error:
-        raise MissingConditionalImportError(
-            "schedulefree", "schedulefree", distribution="composer-algorithms"
-        ) from error
-    names = (
-        ("lr", "weight_decay", "momentum")
-        if kind is SGD
-        else ("lr", "weight_decay", "betas", "eps")
-    )
-    groups = [
-        {
-            "params": group["params"],
-            **{name: group[name] for name in names},
-            **({"momentum": group["momentum"] or 0.9} if kind is SGD else {}),
-        }
-        for group in optimizer.param_groups
-    ]
+    require_package()
+    from schedulefree import AdamWScheduleFree, SGDScheduleFree
+
+    groups = [_options_of(group, kind) for group in optimizer.param_groups]
     made = (SGDScheduleFree if kind is SGD else AdamWScheduleFree)(
         groups, warmup_steps=warmup_steps, r=r, weight_lr_power=weight_lr_power
     )
     made.train()
     return made
+
+
+def _options_of(group: Mapping[str, Any], kind: type[Optimizer]) -> dict[str, Any]:
+    """What a parameter group keeps."""
+    names = ("params", "lr", "weight_decay", *(() if kind is SGD else ("betas", "eps")))
+    options = {name: group[name] for name in names}
+    if kind is SGD:
+        options["momentum"] = group["momentum"] or 0.9
+    return options
 
 
 @contextmanager
