@@ -716,6 +716,8 @@ def test_a_factor_of_one_leaves_batches_alone(make_run: Any) -> None:
     run.state.batch = batch = (torch.ones(2, 3), torch.ones(2))
     run.fire(Event.AFTER_DATALOADER)
     assert run.state.batch is batch
+    assert not Alibi(SHORT, 1).match(Event.AFTER_DATALOADER, run.state)
+    assert Alibi(SHORT, 0.5).match(Event.AFTER_DATALOADER, run.state)
 
 
 @pytest.mark.parametrize(

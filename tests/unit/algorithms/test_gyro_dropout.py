@@ -314,6 +314,9 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], error: type[Exceptio
         GyroDropout(**arguments)
     with pytest.raises(error, match=name):
         apply_gyro_dropout(nn.Sequential(nn.Dropout()), 1, 1, **arguments)
+
+
+def test_lengths_that_cannot_be_are_named() -> None:
     for lengths in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match="iters_per_epoch" if lengths[1] else "max_epoch"):
             apply_gyro_dropout(nn.Sequential(nn.Dropout()), *lengths)

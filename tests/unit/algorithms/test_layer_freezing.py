@@ -311,6 +311,9 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], error: type[Exceptio
         LayerFreezing(**arguments)
     with pytest.raises(error, match=name):
         freeze_layers(layers(), None, 0.5, **arguments)
+
+
+def test_times_before_the_run_are_refused() -> None:
     with pytest.raises(ValueError, match="current_duration"):
         freeze_layers(layers(), None, -1.0)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from composer import Trainer
@@ -230,9 +231,42 @@ def test_other_batches_are_refused(batch: Any, error: type[Exception], words: st
 def test_bad_arguments_are_named(arguments: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(arguments))):
         SeqLengthWarmup(**arguments)
-    if "curr" not in arguments:
-        with pytest.raises(ValueError, match="curr_seq_len=0"):
-            set_batch_sequence_length(samples(), 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"curr_seq_len": 0}, ValueError),
+        ({"curr_seq_len": 2.0}, TypeError),
+        ({"truncate": 1}, TypeError),
+        ({"preserve_end_of_sequence": "yes"}, TypeError),
+        ({"keys": "input_ids"}, TypeError),
+    ],
+)
+def test_bad_arguments_of_the_function_are_named(
+    arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=next(iter(arguments))):
+        set_batch_sequence_length(samples(), **{"curr_seq_len": 2, **arguments})
+
+
+class _Copies(TorchDispatchMode):
+    """Counts the tensors that are copied."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func in (torch.ops.aten.clone.default, torch.ops.aten.copy_.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("preserve", [False, True])
+def test_each_member_is_copied_once(preserve: bool) -> None:
+    batch = {name: torch.ones(4, 9) for name in ("input_ids", "attention_mask", "labels")}
+    with _Copies() as copies:
+        found = set_batch_sequence_length(batch, 4, preserve_end_of_sequence=preserve)
+    assert copies.count == 3
+    assert all(value.is_contiguous() and value.shape == (4, 4) for value in found.values())
 
 
 # ---- whole runs -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from composer import Trainer
@@ -180,7 +181,7 @@ def test_settled_layers_get_their_momentum_back() -> None:
         frozen(batch)
         ghosts(batch)
         means.append(batch.mean(0))
-        settling.step(whole)
+        settling.step()
     assert [model[0].momentum, model[1].momentum, ghosts[0].momentum] == [0.5, None, 0.25]
     assert not settling.momenta
     torch.testing.assert_close(model[1].running_mean, torch.stack(means).mean(0))
@@ -191,6 +192,30 @@ def test_settled_layers_get_their_momentum_back() -> None:
     expected = torch.stack(means[:4]).mean(0)
     torch.testing.assert_close(ghosts[0].running_mean, 0.75 * expected + 0.25 * means[4])
     torch.testing.assert_close(frozen.state_dict(), before, rtol=0, atol=0)
+
+
+class _Waits(TorchDispatchMode):
+    """Counts how often a number is fetched from the device, and what is gathered for it."""
+
+    fetched = gathered = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.fetched += func is torch.ops.aten._local_scalar_dense.default
+        self.gathered += func is torch.ops.aten.stack.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_counters_of_all_layers_are_read_at_once_and_only_while_statistics_settle() -> None:
+    model = nn.Sequential(*[nn.BatchNorm1d(2, momentum=0.5) for _ in range(4)])
+    settling = Settling()
+    settling.begin(model)
+    counts = []
+    for _ in range(4):
+        model(torch.randn(8, 2))
+        with _Waits() as waits:
+            settling.step()
+        counts.append((waits.gathered, waits.fetched))
+    assert counts == [(1, 0), (1, 0), (0, 0), (0, 0)]
 
 
 @pytest.mark.parametrize("times", [("1ba", "3ba", "1ba"), ("0.5dur", "0.97dur", "1ep")])

@@ -32,6 +32,7 @@ def elapsed_share(state: State) -> float | None:
         ...     max_duration=Time(2, "ep"),
         ...     timestamp=Timestamp(epoch=1, batch=6, batch_in_epoch=2),
         ...     dataloader_len=Time(4, "ba"),
+        ...     settings={},
         ... )
         >>> elapsed_share(state)
         0.75
@@ -40,7 +41,7 @@ def elapsed_share(state: State) -> float | None:
     if total is None:
         return None
     share = _share_of(total, state)
-    intended = getattr(state, "settings", {}).get("max_duration")
+    intended = state.settings.get("max_duration")
     if share >= 1.0 and intended is not None:
         # A run that is stopped ends now, but is no farther than it was: it may be continued.
         share = min(share, _share_of(Time.from_timestring(intended), state))

@@ -8,18 +8,79 @@ containers from the loader down to the data set with the ``transform``, each wit
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch.utils.data import ChainDataset, ConcatDataset, DataLoader, Subset
 
+from composer.core.algorithm import Algorithm
+from composer.core.event import Event
 from composer.utils.curriculum import CurriculumData
 from composer.utils.vision import add_vision_dataset_transform
 
 if TYPE_CHECKING:
+    from composer.core.logger import Logger
     from composer.core.state import State
 
-__all__ = ["insert_image_transform"]
+__all__ = ["TransformAlgorithm", "insert_image_transform"]
+
+
+class TransformAlgorithm(Algorithm, ABC):
+    """A method that puts a transform of single images into the training data.
+
+    When training starts, the training loader is given a copy of its data set that applies the
+    transform to each image before it becomes a tensor. The data set itself is left as it is.
+
+    Example:
+        >>> class Negative(TransformAlgorithm):
+        ...     def transform(self):
+        ...         return abs
+        >>> Negative().match(Event.FIT_START, None)
+        True
+    """
+
+    events: ClassVar[frozenset[Event]] = frozenset({Event.FIT_START})
+    kind: ClassVar[str] = "data"
+
+    @abstractmethod
+    def transform(self) -> Any:
+        """Return the transform of one image.
+
+        Returns:
+            A function, which shows its arguments: one that is in the data is not put in again.
+
+        Example:
+            >>> from composer.algorithms import RandAugment
+            >>> RandAugment(depth=1).transform()
+            RandAugmentTransform(severity=9, depth=1, augmentation_set='all')
+        """
+
+    def apply(self, event: Event, state: State, logger: Logger) -> None:
+        """Put the transform into the training data.
+
+        Args:
+            event: The event that fires.
+            state: The state of the run.
+            logger: Unused.
+
+        Raises:
+            TypeError: If nothing in the training loader takes a transform.
+            ValueError: If the training loader is evaluated on too, or augments otherwise already.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> from torch.utils.data import DataLoader
+            >>> from composer.algorithms import RandAugment
+            >>> class Images(list):
+            ...     transform = None
+            >>> state = SimpleNamespace(train_dataloader=DataLoader(Images([1])), evaluators=[])
+            >>> RandAugment().apply(Event.FIT_START, state, None)
+            >>> type(state.train_dataloader.dataset.transform).__name__
+            'RandAugmentTransform'
+        """
+        del event, logger
+        insert_image_transform(state, type(self).__name__, self.transform())
 
 
 def insert_image_transform(state: State, owner: str, transform: Any) -> None:

@@ -45,6 +45,9 @@ def image_functions() -> Any:
 def map_images(function: Callable[[Any], Any], images: TImage) -> TImage:
     """Apply a function to an image, or to each of a batch.
 
+    Whether values are from 0 to 1 is looked at on the host, so images of a floating type on another
+    device are waited for.
+
     Args:
         function: From an image to one of the same kind and size. It is given Pillow images as they
             are, and tensors of shape (C, H, W) in ``uint8``, ``float32`` or ``float64``: other
@@ -104,7 +107,7 @@ def _map_tensor(function: Callable[[Any], Any], images: torch.Tensor) -> torch.T
     # A subclass, such as torchvision's Image, is taken off here and put on again at the end.
     plain = images.detach().as_subclass(torch.Tensor)
     if plain.is_floating_point() and plain.numel():
-        low, high = (float(bound) for bound in plain.aminmax())
+        low, high = torch.stack(plain.aminmax()).tolist()
         if not (low >= -_SLACK and high <= 1.0 + _SLACK):
             raise ValueError(
                 f"the image has values from {low:g} to {high:g}; floating types must hold values "

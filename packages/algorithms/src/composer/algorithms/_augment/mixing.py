@@ -263,7 +263,10 @@ class MixingAlgorithm(Algorithm):
 
     @property
     def exclusive_group(self) -> str | None:
-        """Two methods that mix the loss would each forget the other's partners."""
+        """The second of two that mix the loss counts only the own labels of its partners.
+
+        Their samples, which the first has mixed with others, stand for more than these.
+        """
         return "loss interpolation" if self.interpolate_loss else None
 
     def match(self, event: Event, state: State) -> bool:

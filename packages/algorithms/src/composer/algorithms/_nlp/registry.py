@@ -20,18 +20,34 @@ from composer.utils import plugins
 from composer.utils.module_surgery import update_params_in_optimizer
 
 __all__ = [
+    "ENCODERS",
+    "GPT2",
     "GROUP",
     "SurgeryPolicy",
     "apply_policies",
     "explain_unsupported",
     "find_policies",
     "has_adapters",
-    "known",
+    "policies_of",
     "register_policy",
 ]
 
 #: Entry points of this group point to a policy, or to several.
 GROUP = "composer.surgery_policies"
+_FAMILIES = {
+    "bert": "Bert",
+    "camembert": "Camembert",
+    "electra": "Electra",
+    "roberta": "Roberta",
+    "xlm_roberta": "XLMRoberta",
+}
+#: How the paths of classes of transformers begin, up to the part that tells a family's classes
+#: apart: the encoders that are built alike, and GPT-2.
+ENCODERS = tuple(
+    f"transformers.models.{folder}.modeling_{folder}:{prefix}"
+    for folder, prefix in _FAMILIES.items()
+)
+GPT2 = "transformers.models.gpt2.modeling_gpt2:GPT2"
 
 
 @dataclass(frozen=True)
@@ -91,7 +107,7 @@ def register_policy(policy: SurgeryPolicy) -> SurgeryPolicy:
     return policy
 
 
-def known(method: str) -> dict[str, SurgeryPolicy]:
+def policies_of(method: str) -> dict[str, SurgeryPolicy]:
     """Collect the policies of a method.
 
     Of two for one class, a registered one goes before a plugin's, and a third party's plugin before
@@ -107,7 +123,7 @@ def known(method: str) -> dict[str, SurgeryPolicy]:
         TypeError: If a plugin gives something else.
 
     Example:
-        >>> "transformers.models.gpt2.modeling_gpt2:GPT2MLP" in known("gated_linear_units")
+        >>> "transformers.models.gpt2.modeling_gpt2:GPT2MLP" in policies_of("gated_linear_units")
         True
     """
     found: dict[str, SurgeryPolicy] = {}
@@ -143,7 +159,7 @@ def find_policies(model: nn.Module, method: str) -> list[tuple[nn.Module, Surger
         >>> find_policies(nn.Linear(1, 1), "alibi")
         []
     """
-    policies = known(method)
+    policies = policies_of(method)
     found = []
     for module in model.modules():
         paths = (f"{cls.__module__}:{cls.__qualname__}" for cls in type(module).__mro__)
@@ -191,7 +207,7 @@ def apply_policies(
         if optimizers is not None:
             present = {id(p): p for p in model.parameters()}
             for old, new in changes:
-                _tell(optimizers, old, new, present)
+                _update_optimizers(optimizers, old, new, present)
 
 
 def _parts(module: nn.Module) -> dict[str, list[tuple[nn.Parameter, bool]]]:
@@ -221,7 +237,7 @@ def _changes(
     return changes
 
 
-def _tell(
+def _update_optimizers(
     optimizers: Optimizer | Sequence[Optimizer],
     old: list[nn.Parameter],
     new: list[nn.Parameter],
@@ -281,7 +297,7 @@ def explain_unsupported(model: nn.Module, name: str, method: str) -> str:
         >>> explain_unsupported(nn.Linear(1, 1), "Alibi", "alibi")
         'Alibi knows no part of this Linear; it knows ...'
     """
-    classes = ", ".join(sorted(path.rpartition(":")[2] for path in known(method)))
+    classes = ", ".join(sorted(path.rpartition(":")[2] for path in policies_of(method)))
     return (
         f"{name} knows no part of this {type(model).__name__}; it knows {classes}. Other classes "
         f"are made known by a SurgeryPolicy, registered or in an entry point of {GROUP}"

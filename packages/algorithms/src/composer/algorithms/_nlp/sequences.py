@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["check_keys", "sequence_members", "split_rows", "truncate"]
+__all__ = ["check_keys", "cut_rows", "sequence_members", "split_rows"]
 
 #: Members that tell the length of the sequences, where a batch has one of them.
 _TELLING = ("input_ids", "inputs_embeds", "attention_mask")
@@ -89,7 +89,7 @@ def sequence_members(
     return length, [key for key, tensor in tensors.items() if tensor.shape[1] == length]
 
 
-def truncate(
+def cut_rows(
     batch: Any, keys: Sequence[Any], length: int, *, ends: torch.Tensor | None = None
 ) -> Any:
     """Keep the first positions of every sequence.
@@ -105,20 +105,18 @@ def truncate(
         A batch of the same kind.
 
     Example:
-        >>> truncate({"x": torch.tensor([[1, 5, 6, 2]])}, ["x"], 2, ends=torch.tensor([3]))
+        >>> cut_rows({"x": torch.tensor([[1, 5, 6, 2]])}, ["x"], 2, ends=torch.tensor([3]))
         {'x': tensor([[1, 2]])}
     """
-    new = {}
-    for key in keys:
-        full = batch[key]
-        cut = full[:, :length].contiguous()
-        if ends is not None:
-            rows = torch.arange(full.shape[0], device=full.device)
-            last = ends.to(full.device)
-            # A view would write into the batch that was given.
-            cut = cut.clone()
-            cut[rows, last.clamp(max=length - 1)] = full[rows, last]
-        new[key] = cut
+    # A view would keep the whole batch in memory, and be written into below.
+    copied = torch.contiguous_format
+    new = {key: batch[key][:, :length].clone(memory_format=copied) for key in keys}
+    if ends is not None:
+        rows, places = torch.arange(len(ends), device=ends.device), ends.clamp(max=length - 1)
+        for key, cut in new.items():
+            # All are on one device, unless a loader has it otherwise.
+            row, old, place = (index.to(cut.device) for index in (rows, ends, places))
+            cut[row, place] = batch[key][row, old]
     return _with(batch, new)
 
 

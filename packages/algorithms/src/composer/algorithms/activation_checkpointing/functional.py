@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.algorithms.activation_checkpointing.layers import Recomputed, recompute
+from composer.algorithms.activation_checkpointing.layers import plain_class, recompute
 from composer.utils.checks import check_integer
 
 __all__ = ["apply_activation_checkpointing", "blocks_of", "class_names"]
@@ -68,15 +68,10 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     found: dict[int, nn.Module] = {}
 
     def look(module: nn.Module) -> None:
-        members = list(module.children())
-        stack = (
-            isinstance(module, (nn.ModuleList, nn.Sequential))
-            and len(members) > 1
-            and len({_plain(member) for member in members}) == 1
-            and any(True for _ in members[0].children())
-        )
-        for member in members:
-            if stack and not _is_stack_of_stacks(member):
+        stack = _is_row(module) and len(list(module.children())) > 1
+        for member in module.children():
+            # A row of rows, as the stages of a convolutional network are, is looked into.
+            if stack and not _is_row(member):
                 found.setdefault(id(member), member)
             else:
                 look(member)
@@ -85,18 +80,13 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return list(found.values())
 
 
-def _plain(module: nn.Module) -> type[nn.Module]:
-    kind = type(module)
-    return kind.__mro__[2] if isinstance(module, Recomputed) else kind
-
-
-def _is_stack_of_stacks(module: nn.Module) -> bool:
-    """Whether a member is itself a row of blocks, as the stages of a convolutional network are."""
+def _is_row(module: nn.Module) -> bool:
+    """Whether a module is a list of modules of one class that have parts."""
     members = list(module.children())
     return (
-        type(module) in (nn.ModuleList, nn.Sequential)
+        plain_class(module) in (nn.ModuleList, nn.Sequential)
         and bool(members)
-        and len({_plain(member) for member in members}) == 1
+        and len({plain_class(member) for member in members}) == 1
         and any(True for _ in members[0].children())
     )
 
@@ -145,11 +135,15 @@ def apply_activation_checkpointing(
         found = [
             module
             for module in model.modules()
-            if any(kind.__name__ in names for kind in _plain(module).__mro__)
+            if any(kind.__name__ in names for kind in plain_class(module).__mro__)
         ]
         if not found:
             seen = sorted(
-                {_plain(module).__name__ for module in model.modules() if any(module.children())}
+                {
+                    plain_class(module).__name__
+                    for module in model.modules()
+                    if any(module.children())
+                }
             )
             raise ValueError(f"classes={names} fit no module of the model, which has {seen}")
     for module in found[::every]:

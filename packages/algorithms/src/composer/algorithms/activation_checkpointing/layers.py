@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["Recomputed", "recompute"]
+__all__ = ["Recomputed", "plain_class", "recompute"]
 
 # What a transformer's layer is given to remember between calls; a second run would remember twice.
 _MEMORIES = ("past_key_value", "past_key_values", "layer_past")
@@ -53,7 +53,7 @@ class Recomputed(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Say how a copy is made: of the plain class first, which is one that can be imported."""
-        return _rebuild, (type(self).__mro__[2],), self.__dict__
+        return _rebuild, (plain_class(self),), self.__dict__
 
 
 def _rebuild(plain: type[nn.Module]) -> nn.Module:
@@ -71,6 +71,24 @@ def _derived(plain: type[nn.Module]) -> type[nn.Module]:
         name = f"Recomputed{plain.__name__}"
         _DERIVED[plain] = type(name, (Recomputed, plain), {"__module__": __name__})
     return _DERIVED[plain]
+
+
+def plain_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class that a module has, or had before it was changed.
+
+    Args:
+        module: The module.
+
+    Returns:
+        The class.
+
+    Example:
+        >>> layer = nn.Linear(1, 1)
+        >>> recompute(layer)
+        >>> plain_class(layer).__name__
+        'Linear'
+    """
+    return type(module).__mro__[2] if isinstance(module, Recomputed) else type(module)
 
 
 def recompute(module: nn.Module) -> None:

@@ -69,6 +69,24 @@ class Alibi(Algorithm):
         """
         return True
 
+    def match(self, event: Event, state: State) -> bool:
+        """Say whether the method acts now.
+
+        Args:
+            event: The event that fires.
+            state: The state of the run.
+
+        Returns:
+            Whether the run is set up, or there is a batch to shorten.
+
+        Example:
+            >>> Alibi(64, train_sequence_length_scaling=1).match(Event.AFTER_DATALOADER, None)
+            False
+        """
+        del state
+        shortens = event is Event.AFTER_DATALOADER and self.train_sequence_length_scaling < 1
+        return shortens or event is Event.INIT
+
     def apply(self, event: Event, state: State, logger: Logger) -> None:
         """Change the model, or shorten a batch.
 
@@ -85,11 +103,11 @@ class Alibi(Algorithm):
             >>> Alibi(64).match(Event.AFTER_DATALOADER, None)
             True
         """
-        if event == Event.INIT:
+        if event is Event.INIT:
             apply_alibi(state.model, self.max_sequence_length, optimizers=state.optimizers)
             log.info("Alibi: sequences of up to %d tokens", self.max_sequence_length)
             logger.log_hyperparameters({"alibi/max_sequence_length": self.max_sequence_length})
-        elif self.train_sequence_length_scaling < 1:
+        else:
             length, keys = sequence_members("Alibi", state.batch)
             shorter = max(1, int(length * self.train_sequence_length_scaling))
             state.batch = split_rows("Alibi", state.batch, keys, shorter)

@@ -36,10 +36,20 @@ def alibi_slopes(num_heads: int) -> list[float]:
         [0.0625, 0.00390625, 0.25]
     """
     check_integer("num_heads", num_heads, low=1)
+    return [2.0**exponent for exponent in _exponents(num_heads, dtype=torch.float64).tolist()]
+
+
+def _exponents(num_heads: int, *, dtype: torch.dtype, device: Any = None) -> torch.Tensor:
+    """Two to the power of these are the slopes.
+
+    Computed where they are needed: a copy from the host would be waited for in every pass.
+    """
     power = 1 << (num_heads.bit_length() - 1)
-    slopes = [2.0 ** (-8 * i / power) for i in range(1, power + 1)]
-    between = [2.0 ** (-4 * i / power) for i in range(1, 2 * power, 2)]
-    return slopes + between[: num_heads - power]
+    exponents = torch.arange(1, power + 1, dtype=dtype, device=device) * (-8 / power)
+    if num_heads == power:
+        return exponents
+    places = torch.arange(1, 2 * (num_heads - power), 2, dtype=dtype, device=device)
+    return torch.cat([exponents, places * (-4 / power)])
 
 
 def alibi_bias(
@@ -70,12 +80,7 @@ def alibi_bias(
     queries = torch.arange(num_queries, device=device) + past
     keys = torch.arange(num_keys, device=device)
     distances = (queries[:, None] - keys).abs()
-    # Computed where they are needed: a copy from the host would be waited for in every pass.
-    power = 1 << (num_heads.bit_length() - 1)
-    slopes = torch.exp2(torch.arange(1, power + 1, device=device) * (-8 / power))
-    if num_heads > power:
-        places = torch.arange(1, 2 * (num_heads - power), 2, device=device)
-        slopes = torch.cat([slopes, torch.exp2(places * (-4 / power))])
+    slopes = torch.exp2(_exponents(num_heads, dtype=torch.float32, device=device))
     return -slopes[:, None, None] * distances
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from composer.algorithms.alibi.functional import alibi_bias
 
-__all__ = ["AttentionBias", "BiasMemo", "SilentPositions"]
+__all__ = ["AttentionBias", "BiasMemo", "SilentPositions", "check_kernel"]
 
 # Others take no mask of numbers: what they are called with would be read as something else.
 _KERNELS = ("eager", "sdpa")
@@ -170,7 +170,7 @@ class AttentionBias:
         self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the layer's arguments with another mask."""
-        _check_kernel(layer)
+        check_kernel(layer)
         inputs = args[0] if args else kwargs["hidden_states"]
         cache = _argument(self._cache, args, kwargs)
         past = 0 if cache is None else _length_of(cache, layer)
@@ -230,7 +230,18 @@ def _length_of(cache: Any, layer: nn.Module) -> Any:
     return cache.length
 
 
-def _check_kernel(layer: nn.Module) -> None:
+def check_kernel(layer: nn.Module) -> None:
+    """Refuse an attention layer of transformers whose kernel takes no mask of numbers.
+
+    Args:
+        layer: The layer.
+
+    Raises:
+        ValueError: If its configuration asks for another kernel than ``"eager"`` or ``"sdpa"``.
+
+    Example:
+        >>> check_kernel(nn.Linear(1, 1))  # has no configuration
+    """
     kernel = getattr(getattr(layer, "config", None), "_attn_implementation", None)
     if kernel is not None and kernel not in _KERNELS:
         raise ValueError(

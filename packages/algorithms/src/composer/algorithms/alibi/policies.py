@@ -7,17 +7,30 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.algorithms._nlp.registry import SurgeryPolicy
-from composer.algorithms.alibi.layers import AttentionBias, BiasMemo, SilentPositions, _check_kernel
+from composer.algorithms._nlp.registry import ENCODERS, GPT2, SurgeryPolicy
+from composer.algorithms.alibi.layers import AttentionBias, BiasMemo, SilentPositions, check_kernel
 
-__all__ = ["POLICIES", "bias_attention", "silence_positions"]
+__all__ = [
+    "POLICIES",
+    "bias_attention",
+    "bias_decoder_attention",
+    "check_decoder",
+    "is_biased",
+    "silence_positions",
+]
 
 # Buffers with an entry per position that stand beside a table of positions.
 _PER_POSITION = ("position_ids", "token_type_ids")
 
 
 def bias_attention(
-    layer: nn.Module, heads: str = "num_heads", mask: str = "attention_mask", **options: Any
+    layer: nn.Module,
+    heads: str = "num_heads",
+    mask: str = "attention_mask",
+    *,
+    max_sequence_length: int = 0,
+    memo: BiasMemo | None = None,
+    **options: Any,
 ) -> None:
     """Let an attention layer add linear biases to its scores.
 
@@ -26,9 +39,13 @@ def bias_attention(
             its scores; if it is called with none, ``is_causal`` says what it looks at.
         heads: Name of its attribute with the number of heads.
         mask: What its ``forward`` calls the mask.
-        **options: ``memo``, which the layers of a model share; others are not used.
+        max_sequence_length: For how many positions there is to be room in a buffer that says who
+            sees whom, as GPT-2 of transformers before 5 has it.
+        memo: Shared by the layers of a model; by default the layer has its own.
+        **options: Not used.
 
     Raises:
+        TypeError: If its ``forward`` takes no such mask.
         ValueError: If it knows positions by another way, or its kernel takes no biases.
 
     Example:
@@ -41,9 +58,10 @@ def bias_attention(
         >>> layer(torch.zeros(1, 3, 8))
         torch.Size([1, 2, 3, 3])
     """
+    del options
     if getattr(layer, "is_cross_attention", False):
         return
-    _grow_triangle(layer, options.get("max_sequence_length", 0))
+    _grow_triangle(layer, max_sequence_length)
     if is_biased(layer):
         return
     kind = _relative_positions(layer)
@@ -52,8 +70,8 @@ def bias_attention(
             f"{type(layer).__name__} has position_embedding_type={kind!r}; linear biases stand in "
             f"for absolute positions only, so load the model with 'absolute'"
         )
-    _check_kernel(layer)
-    memo = options.get("memo") or BiasMemo()
+    check_kernel(layer)
+    memo = memo or BiasMemo()
     bias = AttentionBias(layer, getattr(layer, heads), memo=memo, mask_name=mask)
     layer.register_forward_pre_hook(bias, with_kwargs=True)
 
@@ -131,12 +149,15 @@ def silence_positions(
             owner._buffers[buffer] = (longer if buffer == "position_ids" else 0 * longer)[None]
 
 
-def bias_decoder_attention(layer: nn.Module, **options: Any) -> None:
+def bias_decoder_attention(
+    layer: nn.Module, *, memo: BiasMemo | None = None, **options: Any
+) -> None:
     """Give a layer of our decoder biases in place of its turns.
 
     Args:
         layer: The layer.
-        **options: As for :func:`bias_attention`.
+        memo: Shared by the layers of a model; by default the layer has its own.
+        **options: Not used.
 
     Example:
         >>> from composer.models.decoder.attention import Attention
@@ -145,9 +166,10 @@ def bias_decoder_attention(layer: nn.Module, **options: Any) -> None:
         >>> is_biased(layer)
         True
     """
+    del options
     if is_biased(layer):
         return
-    memo = options.get("memo") or BiasMemo()
+    memo = memo or BiasMemo()
     heads = int(layer.num_heads)  # type: ignore[arg-type]
     bias = AttentionBias(layer, heads, memo=memo, mask_name="mask", cache_name="cache", causal=True)
     layer.register_forward_pre_hook(bias, with_kwargs=True)
@@ -194,21 +216,12 @@ def _relative_positions(layer: nn.Module) -> str | None:
 
 def _of_transformers() -> list[SurgeryPolicy]:
     found = []
-    for folder, prefix in (
-        ("bert", "Bert"),
-        ("camembert", "Camembert"),
-        ("electra", "Electra"),
-        ("roberta", "Roberta"),
-        ("xlm_roberta", "XLMRoberta"),
-    ):
-        path = f"transformers.models.{folder}.modeling_{folder}:{prefix}"
-        attention, embeddings = f"{path}SelfAttention", f"{path}Embeddings"
-        heads, table = ("num_attention_heads",), ("position_embeddings",)
-        found.append(SurgeryPolicy("alibi", attention, bias_attention, heads))
-        found.append(SurgeryPolicy("alibi", embeddings, silence_positions, table))
-    gpt2 = "transformers.models.gpt2.modeling_gpt2:GPT2"
-    found.append(SurgeryPolicy("alibi", f"{gpt2}Attention", bias_attention, ("num_heads",)))
-    found.append(SurgeryPolicy("alibi", f"{gpt2}Model", silence_positions, ("wpe",)))
+    heads, table = ("num_attention_heads",), ("position_embeddings",)
+    for path in ENCODERS:
+        found.append(SurgeryPolicy("alibi", f"{path}SelfAttention", bias_attention, heads))
+        found.append(SurgeryPolicy("alibi", f"{path}Embeddings", silence_positions, table))
+    found.append(SurgeryPolicy("alibi", f"{GPT2}Attention", bias_attention, ("num_heads",)))
+    found.append(SurgeryPolicy("alibi", f"{GPT2}Model", silence_positions, ("wpe",)))
     return found
 
 

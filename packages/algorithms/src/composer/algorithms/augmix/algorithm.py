@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from composer.algorithms._augment.datasets import insert_image_transform
+from composer.algorithms._augment.datasets import TransformAlgorithm
+from composer.algorithms._augment.operation_sets import AUGMENTATION_SETS
 from composer.algorithms.augmix.functional import AugmentAndMixTransform
-from composer.core.algorithm import Algorithm
-from composer.core.event import Event
 from composer.utils.checks import check_choice
-
-if TYPE_CHECKING:
-    from composer.core.logger import Logger
-    from composer.core.state import State
 
 __all__ = ["AugMix"]
 
 
-class AugMix(Algorithm):
+class AugMix(TransformAlgorithm):
     """Train on images that are mixed with chains of random operations on themselves.
 
     When training starts, the training loader is given a copy of its data set that augments each
@@ -42,11 +37,9 @@ class AugMix(Algorithm):
         AugMix(severity=5, depth=-1, width=3, alpha=1.0, augmentation_set='all')
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset({Event.FIT_START})
     cautions: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"randaugment": "both distort each image, and the second distorts what the first made"}
     )
-    kind: ClassVar[str] = "data"
     cost: ClassVar[str] = "image operations in the loader, several chains per image"
     source: ClassVar[str] = "Hendrycks et al., AugMix (2020), arXiv 1912.02781"
 
@@ -58,7 +51,7 @@ class AugMix(Algorithm):
         alpha: float = 1.0,
         augmentation_set: str = "all",
     ) -> None:
-        check_choice("augmentation_set", augmentation_set, ("all", "safe", "original"))
+        check_choice("augmentation_set", augmentation_set, AUGMENTATION_SETS)
         self._transform = AugmentAndMixTransform(severity, depth, width, alpha, augmentation_set)
         self.severity = severity
         self.depth = depth
@@ -66,27 +59,14 @@ class AugMix(Algorithm):
         self.alpha = alpha
         self.augmentation_set = augmentation_set
 
-    def apply(self, event: Event, state: State, logger: Logger) -> None:
-        """Put the transform into the training data.
+    def transform(self) -> AugmentAndMixTransform:
+        """Return the transform that is put into the training data.
 
-        Args:
-            event: The event that fires.
-            state: The state of the run.
-            logger: Unused.
-
-        Raises:
-            TypeError: If nothing in the training loader takes a transform.
-            ValueError: If the training loader is evaluated on too, or augments otherwise already.
+        Returns:
+            The transform of one image.
 
         Example:
-            >>> from types import SimpleNamespace
-            >>> from torch.utils.data import DataLoader
-            >>> class Images(list):
-            ...     transform = None
-            >>> state = SimpleNamespace(train_dataloader=DataLoader(Images([1])), evaluators=[])
-            >>> AugMix().apply(Event.FIT_START, state, None)
-            >>> type(state.train_dataloader.dataset.transform).__name__
-            'AugmentAndMixTransform'
+            >>> AugMix(depth=1).transform().depth
+            1
         """
-        del event, logger
-        insert_image_transform(state, "AugMix", self._transform)
+        return self._transform

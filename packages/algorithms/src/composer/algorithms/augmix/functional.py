@@ -7,14 +7,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from composer.algorithms._augment.images import image_functions, map_images
+from composer.algorithms._augment.images import image_functions
 from composer.algorithms._augment.mixing import draw_beta, draw_dirichlet
-from composer.algorithms._augment.operation_sets import (
-    Operation,
-    check_severity,
-    choose,
-    operations_of,
-)
+from composer.algorithms._augment.operation_sets import Operation
+from composer.algorithms._augment.transforms import ImageTransform
 from composer.utils.checks import check_integer, check_number
 
 __all__ = ["AugmentAndMixTransform", "augmix_image"]
@@ -66,7 +62,7 @@ def augmix_image(
     return AugmentAndMixTransform(severity, depth, width, alpha, augmentation_set)(img)
 
 
-class AugmentAndMixTransform(torch.nn.Module):
+class AugmentAndMixTransform(ImageTransform):
     """:func:`augmix_image` as a transform for a data set of one's own.
 
     Args:
@@ -94,39 +90,17 @@ class AugmentAndMixTransform(torch.nn.Module):
         alpha: float = 1.0,
         augmentation_set: str | Sequence[Operation] = "all",
     ) -> None:
-        super().__init__()
-        check_severity(severity)
+        super().__init__(severity, augmentation_set)
         check_integer("depth", depth, low=-1)
         if depth == 0:
             raise ValueError("depth=0 must be -1, which draws 1 to 3 for each chain, or at least 1")
         check_integer("width", width, low=1)
         check_number("alpha", alpha, low=0.0, open_low=True)
-        image_functions()
-        self.severity = severity
         self.depth = depth
         self.width = width
         self.alpha = alpha
-        self.augmentation_set = augmentation_set
-        self._operations = operations_of(augmentation_set)
 
-    def forward(self, img: TImage) -> TImage:
-        """Augment an image.
-
-        Args:
-            img: As in :func:`augmix_image`.
-
-        Returns:
-            A new image of the same type and size.
-
-        Example:
-            >>> AugmentAndMixTransform().forward(torch.zeros(3, 8, 8)).shape
-            torch.Size([3, 8, 8])
-        """
-        return map_images(self._mix, img)
-
-    def _mix(self, image: Any) -> Any:
-        if self.severity == 0:
-            return image
+    def _augmented(self, image: Any) -> Any:
         mixture = sum(
             share * _values(self._chain(image)) for share in draw_dirichlet(self.alpha, self.width)
         )
@@ -143,9 +117,7 @@ class AugmentAndMixTransform(torch.nn.Module):
         depth = self.depth
         if depth < 0:
             depth = int(torch.randint(1, _LONGEST_CHAIN + 1, ()))
-        for _ in range(depth):
-            image = choose(self._operations)(image, self.severity)
-        return image
+        return self._operated(image, depth)
 
     def extra_repr(self) -> str:
         """Return the arguments as they are shown.

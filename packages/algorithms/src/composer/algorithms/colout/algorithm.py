@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms._augment.datasets import insert_image_transform
+from composer.algorithms._augment.datasets import TransformAlgorithm
 from composer.algorithms._checks import require_tensor
 from composer.algorithms._state import replace_in_batch
 from composer.algorithms.colout.functional import ColOutTransform, drop_lines
-from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.batches import batch_get
 from composer.utils.checks import check_bool
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ColOut"]
 
 
-class ColOut(Algorithm):
+class ColOut(TransformAlgorithm):
     """Train on images without some of their rows and columns.
 
     Args:
@@ -45,7 +44,6 @@ class ColOut(Algorithm):
     """
 
     events: ClassVar[frozenset[Event]] = frozenset({Event.AFTER_DATALOADER, Event.FIT_START})
-    kind: ClassVar[str] = "data"
     cost: ClassVar[str] = "a gather per batch; smaller images are cheaper"
     source: ClassVar[str] = "MosaicML, ColOut (2021)"
 
@@ -89,6 +87,18 @@ class ColOut(Algorithm):
         del state
         return event is (Event.AFTER_DATALOADER if self.batch else Event.FIT_START)
 
+    def transform(self) -> ColOutTransform:
+        """Return the transform that is put into the training data, without ``batch``.
+
+        Returns:
+            The transform of one image.
+
+        Example:
+            >>> ColOut(batch=False, p_row=0.5).transform().p_row
+            0.5
+        """
+        return self._transform
+
     def apply(self, event: Event, state: State, logger: Logger) -> None:
         """Drop rows and columns, or put the transform that does into the training data.
 
@@ -110,9 +120,8 @@ class ColOut(Algorithm):
             >>> state.batch[0].shape
             torch.Size([2, 3, 4, 6])
         """
-        del event, logger
         if not self.batch:
-            insert_image_transform(state, "ColOut", self._transform)
+            super().apply(event, state, logger)
             return
         images = require_tensor("ColOut", "input", batch_get(state.batch, self.input_key))
         target = None if self.resize_target is False else batch_get(state.batch, self.target_key)

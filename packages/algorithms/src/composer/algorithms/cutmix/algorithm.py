@@ -52,7 +52,8 @@ class CutMix(MixingAlgorithm):
         {
             **MixingAlgorithm.remarks,
             "mixup": "each batch is mixed twice; with `interpolate_loss=True` in both it warns, "
-            "since the second would forget the partners of the first",
+            "since the second counts only the own labels of its partners, whose samples the first "
+            "has mixed with others",
         }
     )
     kind: ClassVar[str] = "data"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["GatedProjection", "check_projection"]
+__all__ = ["GatedProjection", "num_outputs_of"]
 
 
 class GatedProjection(nn.Module):
@@ -84,7 +84,7 @@ class GatedProjection(nn.Module):
             >>> layer.gated_layer.weight is linear.weight, layer.gated_layer.bias is None
             (True, True)
         """
-        size = check_projection(projection)
+        size = num_outputs_of(projection)
         weight = projection.weight
         assert isinstance(weight, nn.Parameter)
         other = _another(projection)
@@ -95,8 +95,8 @@ class GatedProjection(nn.Module):
         return gated
 
 
-def check_projection(projection: nn.Module) -> int:
-    """Refuse what is no projection by a matrix.
+def num_outputs_of(projection: nn.Module) -> int:
+    """Return how many outputs a projection has, and refuse what is no projection by a matrix.
 
     Args:
         projection: The layer.
@@ -108,7 +108,7 @@ def check_projection(projection: nn.Module) -> int:
         TypeError: If it is something else.
 
     Example:
-        >>> check_projection(nn.Linear(4, 8))
+        >>> num_outputs_of(nn.Linear(4, 8))
         8
     """
     if type(projection) is nn.Linear:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.algorithms._nlp.registry import SurgeryPolicy
+from composer.algorithms._nlp.registry import ENCODERS, GPT2, SurgeryPolicy
 from composer.algorithms.gated_linear_units.layers import GatedProjection
 
 __all__ = ["POLICIES", "gate_projection"]
@@ -50,20 +50,10 @@ def gate_projection(
 
 
 def _of_transformers() -> list[SurgeryPolicy]:
-    found = []
-    for folder, prefix in (
-        ("bert", "Bert"),
-        ("camembert", "Camembert"),
-        ("electra", "Electra"),
-        ("roberta", "Roberta"),
-        ("xlm_roberta", "XLMRoberta"),
-    ):
-        path = f"transformers.models.{folder}.modeling_{folder}:{prefix}Intermediate"
-        parts = ("dense", "intermediate_act_fn")
-        found.append(SurgeryPolicy("gated_linear_units", path, gate_projection, parts))
-    gpt2 = "transformers.models.gpt2.modeling_gpt2:GPT2MLP"
-    found.append(SurgeryPolicy("gated_linear_units", gpt2, gate_projection, ("c_fc", "act")))
-    return found
+    parts = ("dense", "intermediate_act_fn")
+    method, gate = "gated_linear_units", gate_projection
+    found = [SurgeryPolicy(method, f"{path}Intermediate", gate, parts) for path in ENCODERS]
+    return [*found, SurgeryPolicy(method, f"{GPT2}MLP", gate, ("c_fc", "act"))]
 
 
 POLICIES = tuple(_of_transformers())

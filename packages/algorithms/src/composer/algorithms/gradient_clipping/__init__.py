@@ -1,4 +1,4 @@
-"""Gradient clipping (Mikolov, 2012; Brock et al., 2021)."""
+"""Gradient clipping (Mikolov, 2012; Pascanu et al., 2013; Brock et al., 2021)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class GradientClipping(Algorithm):
     kind: ClassVar[str] = "gradients"
     cost: ClassVar[str] = "a pass over the gradients"
     source: ClassVar[str] = (
-        "Pascanu et al. (2013), arXiv 1211.5063; adaptive: Brock et al. (2021), arXiv 2102.06171"
+        "value: Mikolov (2012); norm: Pascanu et al. (2013), arXiv 1211.5063; "
+        "adaptive: Brock et al. (2021), arXiv 2102.06171"
     )
 
     def __init__(self, clipping_type: str, clipping_threshold: float) -> None:

@@ -19,6 +19,10 @@ __all__ = ["GyroDropout"]
 
 log = logging.getLogger(__name__)
 
+# The layers of a run have seeds that follow one another. Those of the run's next seed begin so far
+# off, by a prime, that runs of neighbouring seeds, as in a comparison, have no mask in common.
+_APART = 8191
+
 
 class GyroDropout(Algorithm):
     """Train a fixed number of dropout masks, a few at a time, instead of a new one at every step.
@@ -103,7 +107,7 @@ class GyroDropout(Algorithm):
             self._window = 0
             for index, layer in enumerate(self._layers):
                 # All ranks know this seed, and it is not the one that they draw from.
-                layer.start_from((state.rank_zero_seed * 8191 + index) % 2**31)
+                layer.start_from((state.rank_zero_seed * _APART + index) % 2**31)
             log.info("GyroDropout: %d layers", len(self._layers))
             logger.log_hyperparameters({"gyro_dropout/num_layers": len(self._layers)})
             return

@@ -50,7 +50,7 @@ class LayerFreezing(Algorithm):
     events: ClassVar[frozenset[Event]] = frozenset(
         {Event.INIT, Event.AFTER_LOAD, Event.FIT_START, Event.EPOCH_END}
     )
-    kind: ClassVar[str] = "optimizer"
+    kind: ClassVar[str] = "weights"
     source: ClassVar[str] = "Raghu et al., SVCCA (2017), arXiv 1706.05806"
     cost: ClassVar[str] = "saves gradients and steps of the frozen layers"
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import torch
-
-from composer.algorithms._augment.images import image_functions, map_images
-from composer.algorithms._augment.operation_sets import (
-    Operation,
-    check_severity,
-    choose,
-    operations_of,
-)
+from composer.algorithms._augment.operation_sets import Operation
+from composer.algorithms._augment.transforms import ImageTransform
 from composer.utils.checks import check_integer
 
 __all__ = ["RandAugmentTransform", "randaugment_image"]
@@ -51,6 +44,7 @@ def randaugment_image(
         ValueError: If a value is out of range.
 
     Example:
+        >>> import torch
         >>> image = torch.full((3, 8, 8), 0.5)
         >>> randaugment_image(image).shape
         torch.Size([3, 8, 8])
@@ -60,7 +54,7 @@ def randaugment_image(
     return RandAugmentTransform(severity, depth, augmentation_set)(img)
 
 
-class RandAugmentTransform(torch.nn.Module):
+class RandAugmentTransform(ImageTransform):
     """:func:`randaugment_image` as a transform for a data set of one's own.
 
     Args:
@@ -74,6 +68,7 @@ class RandAugmentTransform(torch.nn.Module):
         ValueError: If a value is out of range.
 
     Example:
+        >>> import torch
         >>> RandAugmentTransform(depth=1)(torch.zeros(3, 8, 8)).shape
         torch.Size([3, 8, 8])
     """
@@ -84,36 +79,12 @@ class RandAugmentTransform(torch.nn.Module):
         depth: int = 2,
         augmentation_set: str | Sequence[Operation] = "all",
     ) -> None:
-        super().__init__()
-        check_severity(severity)
+        super().__init__(severity, augmentation_set)
         check_integer("depth", depth, low=0)
-        image_functions()
-        self.severity = severity
         self.depth = depth
-        self.augmentation_set = augmentation_set
-        self._operations = operations_of(augmentation_set)
 
-    def forward(self, img: TImage) -> TImage:
-        """Augment an image.
-
-        Args:
-            img: As in :func:`randaugment_image`.
-
-        Returns:
-            A new image of the same type and size.
-
-        Example:
-            >>> RandAugmentTransform().forward(torch.zeros(3, 8, 8)).shape
-            torch.Size([3, 8, 8])
-        """
-        return map_images(self._operate, img)
-
-    def _operate(self, image: Any) -> Any:
-        if self.severity == 0:
-            return image
-        for _ in range(self.depth):
-            image = choose(self._operations)(image, self.severity)
-        return image
+    def _augmented(self, image: Any) -> Any:
+        return self._operated(image, self.depth)
 
     def extra_repr(self) -> str:
         """Return the arguments as they are shown.

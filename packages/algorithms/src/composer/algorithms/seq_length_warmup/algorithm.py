@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.algorithms._curriculum import lead_loader
-from composer.algorithms._nlp.sequences import check_keys, sequence_members
+from composer.algorithms._nlp.sequences import check_keys
 from composer.algorithms._progress import elapsed_share
 from composer.algorithms.seq_length_warmup.functional import (
     check_warmup,
     sequence_length_at,
-    set_batch_sequence_length,
+    shorten,
 )
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
@@ -35,8 +35,9 @@ class SeqLengthWarmup(Algorithm):
         truncate: Whether to drop what is beyond the length; else it goes into further rows.
         preserve_end_of_sequence: Whether a cut sample keeps its last token, which needs the member
             ``attention_mask``.
-        keys: Members of the batch that hold sequences; by default all whose second dimension is the
-            length of ``input_ids``, or in a batch without it, the one that most of them share.
+        keys: Members of the batch that hold sequences; by default all whose second dimension is
+            that of ``input_ids``, ``inputs_embeds`` or ``attention_mask``, the first of them that
+            there is, or in a batch without these, the one that most of them share.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -88,7 +89,10 @@ class SeqLengthWarmup(Algorithm):
             logger: Receives the length, and the number of rows.
 
         Raises:
-            ValueError: If the length of the run is unknown, or the batch holds no sequences.
+            TypeError: If the batch is no mapping.
+            ValueError: If the length of the run is unknown or cannot be followed by the loader; if
+                the batch holds no sequences, or has no ``attention_mask`` where ends are kept; or
+                if it has something per sample that cannot be given to rows of two samples.
 
         Example:
             >>> SeqLengthWarmup().match(Event.AFTER_DATALOADER, None)
@@ -97,17 +101,16 @@ class SeqLengthWarmup(Algorithm):
         fraction = elapsed_share(state)
         if fraction is None:
             raise ValueError("SeqLengthWarmup needs to know how long the run is: max_duration")
-        if event == Event.FIT_START:
+        if event is Event.FIT_START:
             # Its batches may then be as short as they will be cut to.
             lead_loader(state, "sequence_length", self._length_at, inside_epochs=True)
             return
         length = self._length_at(fraction)
-        state.batch = set_batch_sequence_length(
-            state.batch, length, self.truncate, self.preserve_end_of_sequence, keys=self.keys
+        state.batch, key = shorten(
+            state.batch, length, self.truncate, self.preserve_end_of_sequence, self.keys
         )
         if logger.destinations:
-            now, keys = sequence_members(type(self).__name__, state.batch, self.keys)
-            rows = len(state.batch[keys[0]])
+            rows, now = state.batch[key].shape[:2]
             logger.log_metrics(
                 {"seq_length_warmup/curr_seq_len": now, "seq_length_warmup/curr_bs": rows}
             )

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from composer.algorithms._nlp.sequences import check_keys, sequence_members, split_rows, truncate
+from composer.algorithms._nlp.sequences import check_keys, cut_rows, sequence_members, split_rows
 from composer.utils.checks import check_bool, check_integer, check_number
 
-__all__ = ["check_warmup", "sequence_length_at", "set_batch_sequence_length"]
+__all__ = ["check_warmup", "sequence_length_at", "set_batch_sequence_length", "shorten"]
 
 
 def check_warmup(duration: float, min_seq_length: int, max_seq_length: int, step_size: int) -> None:
@@ -92,8 +92,9 @@ def set_batch_sequence_length(
         preserve_end_of_sequence: Whether a cut sample keeps its last token, at the last kept place,
             together with its label and whatever else the batch holds per position. Needs the
             member ``attention_mask`` to know where samples end.
-        keys: The members that hold sequences; by default all tensors whose second dimension is the
-            length of ``input_ids``, or in a batch without it, the one that most of them share.
+        keys: The members that hold sequences; by default all tensors whose second dimension is that
+            of ``input_ids``, ``inputs_embeds`` or ``attention_mask``, the first of them that there
+            is, or in a batch without these, the one that most of them share.
 
     Returns:
         A batch of the same kind.
@@ -117,19 +118,45 @@ def set_batch_sequence_length(
     check_bool("truncate", truncate)
     check_bool("preserve_end_of_sequence", preserve_end_of_sequence)
     check_keys(keys)
-    length, found = sequence_members("SeqLengthWarmup", batch, keys)
+    return shorten(batch, curr_seq_len, truncate, preserve_end_of_sequence, keys)[0]
+
+
+def shorten(
+    batch: Any,
+    length: int,
+    truncate: bool,
+    preserve_end_of_sequence: bool,
+    keys: Sequence[Any] | None,
+) -> tuple[Any, Any]:
+    """Do what :func:`set_batch_sequence_length` does, and say where the sequences are.
+
+    Args:
+        batch: As there.
+        length: The length.
+        truncate: As there.
+        preserve_end_of_sequence: As there.
+        keys: As there.
+
+    Returns:
+        The batch, and the key of a member that holds sequences.
+
+    Raises:
+        TypeError: If the batch is no mapping.
+        ValueError: If there are no sequences, or no mask to find their ends by.
+
+    Example:
+        >>> shorten({"x": torch.tensor([[1, 2, 3]])}, 2, True, False, None)
+        ({'x': tensor([[1, 2]])}, 'x')
+    """
+    old, found = sequence_members("SeqLengthWarmup", batch, keys)
     # Asked for also where nothing is cut yet, so that a missing mask shows at the first batch.
-    mask = _mask_of(batch, length) if truncate and preserve_end_of_sequence else None
-    if length <= curr_seq_len:
-        return batch
+    mask = _mask_of(batch, old) if truncate and preserve_end_of_sequence else None
+    if old <= length:
+        return batch, found[0]
     if not truncate:
-        return split_rows("SeqLengthWarmup", batch, found, curr_seq_len)
+        return split_rows("SeqLengthWarmup", batch, found, length), found[0]
     ends = None if mask is None else _last_tokens(mask)
-    return _cut(batch, found, curr_seq_len, ends=ends)
-
-
-# The public argument has the name of the function.
-_cut = truncate
+    return cut_rows(batch, found, length, ends=ends), found[0]
 
 
 def _mask_of(batch: Any, length: int) -> torch.Tensor:

@@ -2,6 +2,12 @@
 
 Blocks are found by the full name of their class, so no library of networks has to be imported for
 it. A block of one's own is one more entry.
+
+These are no policies of ``composer.surgery_policies``. A policy is a function that changes a module
+in place, for a class and its subclasses, and all that fit a model are applied. Here the user names
+one kind of block, which must be known when the method is made; a subclass is none, since it may
+compute something else; and the module is exchanged for one of another class, which needs to know
+how it is taken apart, and not what to do to it.
 """
 
 from __future__ import annotations

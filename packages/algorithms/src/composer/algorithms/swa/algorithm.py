@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.algorithms._state import refuse_second
 from composer.algorithms.swa.averaging import Averaging
-from composer.algorithms.swa.functional import annealed, check_rate_settings, has_batch_statistics
+from composer.algorithms.swa.functional import check_rate_settings, has_batch_statistics
 from composer.algorithms.swa.schedule import SWASchedule
-from composer.algorithms.warnings import NoEffectWarning, NotIntendedUseWarning
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from composer.core.state import State
 
 __all__ = ["SWA"]
-
-log = logging.getLogger(__name__)
 
 _ENDS = frozenset({Event.BATCH_END, Event.EPOCH_END})
 _SET_UP = frozenset({Event.AFTER_LOAD, Event.FIT_START})
@@ -133,14 +128,22 @@ class SWA(Algorithm):
             refuse_second(self, state)
             self._averaging = Averaging()
         elif event in _ENDS:
-            _average(self, self._averaging, self._schedule, event, state, logger)
+            led = state.optimizers[0] if self.schedule_swa_lr else None
+            if self._averaging.advance(event, state, self._schedule, led):
+                logger.log_metrics({"swa/num_averaged": self.num_averaged})
         elif event is Event.FIT_END:
-            self._averaging.settling.end(state.model)
+            self._averaging.settling.end()
         else:
-            if event is Event.FIT_START:
-                _check(self, self._averaging, self._schedule, state)
+            if event is Event.FIT_START and self.schedule_swa_lr:
+                _refuse_rates(state)
+            if event is Event.FIT_START and not self._averaging.completed:
+                statistics = has_batch_statistics(state.model)
+                self._schedule.warn_of_times(state.max_duration, has_statistics=statistics)
             self._averaging.move_to(state.model)
-        _set_rates(self, self._averaging, state)
+        if self._averaging.rates:
+            self._averaging.set_rates(
+                state.optimizers[0], self.swa_lr, self.anneal_steps, self.anneal_strategy
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far averaging is.
@@ -169,83 +172,18 @@ class SWA(Algorithm):
         self._averaging = Averaging.from_state_dict(state)
 
 
-def _average(
-    method: SWA,
-    so_far: Averaging,
-    schedule: SWASchedule,
-    event: Event,
-    state: State,
-    logger: Logger,
-) -> None:
-    if so_far.completed:
-        if event is Event.BATCH_END:
-            so_far.settling.step(state.model)
-        return
-    if event is schedule.update_event and schedule.is_in_window(state):
-        due = so_far.num_events % schedule.interval.value == 0
-        so_far.num_events += 1
-        # A batch that gave no update is none to average.
-        if due and (state.step_applied or event is Event.EPOCH_END):
-            if method.schedule_swa_lr and not so_far.mean.num_averaged:
-                so_far.rates = [g["lr"] for g in state.optimizers[0].param_groups]
-            so_far.mean.add(state.model)
-            logger.log_metrics({"swa/num_averaged": so_far.mean.num_averaged})
-    if schedule.is_over(event, state):
-        so_far.complete(state.model)
-        if not so_far.mean.num_averaged:
-            warnings.warn(
-                f"SWA found no weights to average before swa_end={method.swa_end!r}, so it had no "
-                f"effect; update more often than update_interval={method.update_interval!r}",
-                NoEffectWarning,
-                stacklevel=2,
-            )
-        log.info("SWA: averaging ends with %d sets of weights", so_far.mean.num_averaged)
-
-
-def _set_rates(method: SWA, so_far: Averaging, state: State) -> None:
-    """Once more at every batch, since the run's schedule has set its own."""
-    if not so_far.rates:
-        return
-    share = so_far.mean.num_averaged / method.anneal_steps
-    for group, initial in zip(state.optimizers[0].param_groups, so_far.rates, strict=True):
-        final = initial if method.swa_lr is None else method.swa_lr
-        group["lr"] = annealed(initial, final, share, method.anneal_strategy)
-
-
-def _check(method: SWA, so_far: Averaging, schedule: SWASchedule, state: State) -> None:
-    """What can only be told once all of the run is known."""
-    if method.schedule_swa_lr:
-        optimizers, schedulers = len(state.optimizers), len(state.schedulers)
-        if optimizers != 1 or schedulers > 1:
-            raise ValueError(
-                f"schedule_swa_lr=True is for one optimizer and one scheduler, and this run has "
-                f"{optimizers} and {schedulers}; leave the learning rate to them with "
-                f"schedule_swa_lr=False"
-            )
-        rates = {g.get("initial_lr", g["lr"]) for g in state.optimizers[0].param_groups}
-        if len(rates) > 1:
-            raise ValueError(
-                f"schedule_swa_lr=True leads to one learning rate, and the optimizer's groups have "
-                f"{sorted(rates)}; leave it to the schedule with schedule_swa_lr=False"
-            )
-    if so_far.completed:
-        return
-    duration = state.max_duration
-    number = schedule.num_updates(duration)
-    if number is not None and number < 2:
-        warnings.warn(
-            f"SWA has {number} sets of weights to average between "
-            f"swa_start={method.swa_start!r} and swa_end={method.swa_end!r} of a run of "
-            f"{duration!s}, so it has no effect; update more often than "
-            f"update_interval={method.update_interval!r}, or start earlier",
-            NoEffectWarning,
-            stacklevel=2,
+def _refuse_rates(state: State) -> None:
+    """Refuse learning rates that cannot be led to one; known once all of the run is."""
+    optimizers, schedulers = len(state.optimizers), len(state.schedulers)
+    if optimizers != 1 or schedulers > 1:
+        raise ValueError(
+            f"schedule_swa_lr=True is for one optimizer and one scheduler, and this run has "
+            f"{optimizers} and {schedulers}; leave the learning rate to them with "
+            f"schedule_swa_lr=False"
         )
-    if schedule.ends_with(duration) and has_batch_statistics(state.model):
-        warnings.warn(
-            f"swa_end={method.swa_end!r} is the end of the run of {duration!s}, which leaves no "
-            f"batch in which the model's batch statistics could become those of the average; end "
-            f"earlier, or run some batches in training mode afterwards",
-            NotIntendedUseWarning,
-            stacklevel=2,
+    rates = {g.get("initial_lr", g["lr"]) for g in state.optimizers[0].param_groups}
+    if len(rates) > 1:
+        raise ValueError(
+            f"schedule_swa_lr=True leads to one learning rate, and the optimizer's groups have "
+            f"{sorted(rates)}; leave it to the schedule with schedule_swa_lr=False"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from composer.algorithms.ema.functional import EMAParameters
+from composer.algorithms._averages import WeightSet
 from composer.utils.checks import check_bool, check_choice, check_integer, check_number
 from composer.utils.modules import unwrapped_model
 
@@ -92,7 +92,7 @@ class WeightMean:
 
     def __init__(self) -> None:
         self.num_averaged = 0
-        self._weights = EMAParameters(None)
+        self._weights = WeightSet(None)
 
     def add(self, model: torch.nn.Module) -> None:
         """Let the weights of this moment count.
@@ -107,8 +107,7 @@ class WeightMean:
             >>> WeightMean().add(torch.nn.Linear(1, 1))
         """
         if self.num_averaged == 0:
-            self._weights = EMAParameters(model)
-            self._weights.named_buffers_dict.clear()
+            self._weights = WeightSet(model, buffers=False)
         else:
             self._weights.update(model, 1.0 - 1.0 / (self.num_averaged + 1))
         self.num_averaged += 1
@@ -125,7 +124,7 @@ class WeightMean:
         Example:
             >>> WeightMean().put_into(torch.nn.Linear(1, 1))  # there is nothing yet
         """
-        self._weights.transfer_ema_params(model)
+        self._weights.transfer_params(model)
 
     def move_to(self, model: torch.nn.Module) -> None:
         """Move the mean to where the model has its parameters.
@@ -144,7 +143,7 @@ class WeightMean:
         Example:
             >>> WeightMean().forget()
         """
-        self._weights = EMAParameters(None)
+        self._weights = WeightSet(None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the mean and of how many weights it is.
@@ -169,7 +168,7 @@ class WeightMean:
             >>> WeightMean().load_state_dict(WeightMean().state_dict())
         """
         self.num_averaged = int(state["num_averaged"])
-        self._weights = EMAParameters(None)
+        self._weights = WeightSet(None)
         self._weights.load_state_dict(
             {"named_parameters_dict": state["averaged_weights"], "named_buffers_dict": {}}
         )
@@ -191,16 +190,19 @@ class Settling:
         >>> settling.begin(model)
         >>> for value in (1.0, 3.0):
         ...     _ = model(torch.full((2, 1), value))
-        ...     settling.step(model)
+        ...     settling.step()
         >>> model[0].running_mean.item(), model[0].momentum
         (2.0, 0.5)
     """
 
     #: Name of a layer that settles -> its own momentum.
     momenta: dict[str, float]
+    # The layers themselves: no walk over the model at every step.
+    _layers: dict[str, Any]
 
     def __init__(self, momenta: Mapping[str, float] | None = None) -> None:
         self.momenta = dict(momenta or {})
+        self._layers = {}
 
     def begin(self, model: torch.nn.Module) -> None:
         """Let statistics settle from now on.
@@ -211,7 +213,7 @@ class Settling:
         Example:
             >>> Settling().begin(torch.nn.BatchNorm1d(1))
         """
-        self.end(model)
+        self.end()
         for name, layer in _layers_with_statistics(model):
             if not layer.training:
                 continue
@@ -233,46 +235,48 @@ class Settling:
             >>> layer.momentum is None
             True
         """
-        for name, layer in _layers_with_statistics(model):
-            if name in self.momenta:
-                layer.momentum = None
+        if not self.momenta:
+            return
+        self._layers = {n: m for n, m in _layers_with_statistics(model) if n in self.momenta}
+        for layer in self._layers.values():
+            layer.momentum = None
 
-    def step(self, model: torch.nn.Module) -> None:
+    def step(self) -> None:
         """Give layers that have seen enough batches their momentum back.
 
-        Args:
-            model: The model.
+        While there are such layers, the device is waited for, once for all of them: how many
+        batches they have seen is counted there, parts of batches and repeated passes included.
 
         Example:
-            >>> Settling().step(torch.nn.BatchNorm1d(1))
+            >>> Settling().step()
         """
-        self._restore(model, everything=False)
+        if not self._layers:
+            return
+        counters = [layer.num_batches_tracked for layer in self._layers.values()]
+        # Parts of one model may lie on several devices.
+        where = counters[0].device
+        seen: list[int] = torch.stack([counter.to(where) for counter in counters]).tolist()
+        for name, count in zip(list(self._layers), seen, strict=True):
+            if self.momenta[name] * count >= 1.0:
+                self._restore(name)
 
-    def end(self, model: torch.nn.Module) -> None:
+    def end(self) -> None:
         """Give all layers their momentum back.
-
-        Args:
-            model: The model.
 
         Example:
             >>> layer = torch.nn.BatchNorm1d(1)
             >>> settling = Settling()
             >>> settling.begin(layer)
-            >>> settling.end(layer)
+            >>> settling.end()
             >>> layer.momentum
             0.1
         """
-        self._restore(model, everything=True)
+        for name in list(self._layers):
+            self._restore(name)
         self.momenta.clear()
 
-    def _restore(self, model: torch.nn.Module, *, everything: bool) -> None:
-        for name, layer in _layers_with_statistics(model) if self.momenta else ():
-            own = self.momenta.get(name)
-            if own is None:
-                continue
-            if everything or own * int(layer.num_batches_tracked) >= 1.0:
-                layer.momentum = own
-                del self.momenta[name]
+    def _restore(self, name: str) -> None:
+        self._layers.pop(name).momentum = self.momenta.pop(name)
 
 
 def has_batch_statistics(model: torch.nn.Module) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from composer.algorithms._progress import elapsed_share
+from composer.algorithms.warnings import NoEffectWarning, NotIntendedUseWarning
 from composer.core.event import Event
 from composer.core.time import Time, TimeUnit
 
@@ -25,6 +27,7 @@ class SWASchedule:
         start: From when on weights are averaged.
         end: Until when.
         interval: How often.
+        written: The three as the user wrote them, for messages.
 
     Example:
         >>> SWASchedule.parse("0.7dur", "0.97dur", "1ep").update_event.value
@@ -34,6 +37,7 @@ class SWASchedule:
     start: Time[Any]
     end: Time[Any]
     interval: Time[Any]
+    written: tuple[str, str, str]
 
     @classmethod
     def parse(cls, swa_start: Any, swa_end: Any, update_interval: Any) -> SWASchedule:
@@ -69,7 +73,7 @@ class SWASchedule:
                 f"update_interval={update_interval!r} must be a positive number of batches "
                 f"('10ba') or epochs ('1ep')"
             )
-        return cls(start, end, interval)
+        return cls(start, end, interval, (str(swa_start), str(swa_end), str(update_interval)))
 
     @property
     def update_event(self) -> Event:
@@ -179,6 +183,37 @@ class SWASchedule:
         first = max(1, -int(-(self.start.value * scale - _HAIR) // 1))
         last = min(int(self.end.value * scale + _HAIR), duration.value)
         return max(0, (last - first) // self.interval.value + 1)
+
+    def warn_of_times(self, duration: Time[Any] | None, *, has_statistics: bool) -> None:
+        """Warn of times that leave nothing to average, or none for statistics to settle.
+
+        Args:
+            duration: The length of the run.
+            has_statistics: Whether the model keeps statistics of batches.
+
+        Example:
+            >>> schedule = SWASchedule.parse("3ep", "5ep", "1ep")
+            >>> schedule.warn_of_times(Time(6, "ep"), has_statistics=True)
+        """
+        start, end, interval = self.written
+        number = self.num_updates(duration)
+        if number is not None and number < 2:
+            warnings.warn(
+                f"SWA has {number} sets of weights to average between "
+                f"swa_start={start!r} and swa_end={end!r} of a run of "
+                f"{duration!s}, so it has no effect; update more often than "
+                f"update_interval={interval!r}, or start earlier",
+                NoEffectWarning,
+                stacklevel=2,
+            )
+        if has_statistics and self.ends_with(duration):
+            warnings.warn(
+                f"swa_end={end!r} is the end of the run of {duration!s}, which leaves no "
+                f"batch in which the model's batch statistics could become those of the average; "
+                f"end earlier, or run some batches in training mode afterwards",
+                NotIntendedUseWarning,
+                stacklevel=2,
+            )
 
 
 # A share is a quotient of counts and may be a hair beside the number that it stands for.
