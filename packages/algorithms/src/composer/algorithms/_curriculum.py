@@ -29,7 +29,8 @@ def lead_loader(
         Whether the loader listens; it is one of ``composer.utils.curriculum.curriculum_loader``.
 
     Raises:
-        ValueError: If the share of the run that is over at a batch cannot be told from its number.
+        ValueError: If the share of the run that is over at a batch cannot be told from its number,
+            or the loader is evaluated on too.
 
     Example:
         >>> from types import SimpleNamespace
@@ -39,6 +40,12 @@ def lead_loader(
     sampler = getattr(state.train_dataloader, "batch_sampler", None)
     if not isinstance(sampler, CurriculumBatchSampler):
         return False
+    loaders = [getattr(e.dataloader, "dataloader", e.dataloader) for e in state.evaluators]
+    if any(loader is state.train_dataloader for loader in loaders):
+        raise ValueError(
+            "the train dataloader follows a curriculum, and eval_dataloader is the same loader; "
+            "make a second one for evaluation, over the same data set if you like"
+        )
     total, length = state.max_duration, state.dataloader_len
     if total is None or total.unit not in (TimeUnit.BATCH, TimeUnit.EPOCH):
         raise ValueError(

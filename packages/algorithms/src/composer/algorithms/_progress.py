@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from composer.core.event import Event
 from composer.core.time import Time, TimeUnit
 
 if TYPE_CHECKING:
     from composer.core.state import State
 
-__all__ = ["elapsed_share"]
+__all__ = ["begins_anew", "elapsed_share"]
+
+
+def begins_anew(event: Event, state: State) -> bool:
+    """Say whether a run is at its very beginning, also after its clock was set to zero.
+
+    Args:
+        event: The event that fires.
+        state: The state of the run.
+
+    Returns:
+        Whether this is ``FIT_START`` before the first batch.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from composer.core.timestamp import Timestamp
+        >>> begins_anew(Event.FIT_START, SimpleNamespace(timestamp=Timestamp()))
+        True
+    """
+    return event is Event.FIT_START and int(state.timestamp.batch) == 0
 
 
 def elapsed_share(state: State) -> float | None:

@@ -392,8 +392,33 @@ def _save_algorithms(state: State) -> Any:
     ]
 
 
+def _say_other_arguments(state: State, saved: Sequence[Any]) -> None:
+    """Warn of methods that the script gives other arguments than the checkpoint was made with."""
+    waiting = list(saved)
+    for algorithm in state.algorithms:
+        stored = next((s for s in waiting if s["type"] == _short_name(algorithm)), None)
+        if stored is None:
+            continue
+        waiting.remove(stored)
+        now, then = _plain_arguments(algorithm), stored["arguments"]
+        if now is None or then is None:
+            continue
+        differ = [
+            f"{name}: stored {then.get(name)!r}, script {now.get(name)!r}"
+            for name in {**then, **now}
+            if then.get(name) != now.get(name)
+        ]
+        if differ:
+            warnings.warn(
+                f"{_short_name(algorithm)} has other arguments than in the run that made the "
+                f"checkpoint; the script's are used. {'; '.join(differ)}",
+                stacklevel=2,
+            )
+
+
 def _load_algorithms(state: State, saved: Any, how: _Restoring) -> None:
     excluded = set(how.exclude_algorithms)
+    _say_other_arguments(state, [s for s in saved if s["type"] not in excluded])
     _load_stateful(
         [a for a in state.algorithms if _short_name(a) not in excluded],
         [s for s in saved if s["type"] not in excluded],

@@ -19,7 +19,13 @@ from torch.utils.data import (
     default_collate,
 )
 
-__all__ = ["CurriculumBatchSampler", "CurriculumData", "curriculum_loader", "curriculum_value"]
+__all__ = [
+    "CurriculumBatchSampler",
+    "CurriculumData",
+    "curriculum_loader",
+    "curriculum_value",
+    "release_loader",
+]
 
 #: What is read while a batch is made in this process.
 _VALUES: dict[str, Any] = {}
@@ -42,6 +48,22 @@ def curriculum_value(name: str, default: Any) -> Any:
         1.0
     """
     return _VALUES.get(name, default)
+
+
+def release_loader(loader: Any, *names: str) -> None:
+    """Let a loader make its batches without the values of curricula again.
+
+    Args:
+        loader: Any loader; one that follows no curriculum is left alone.
+        *names: Which curricula; by default all.
+
+    Example:
+        >>> release_loader([1, 2])
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if isinstance(sampler, CurriculumBatchSampler):
+        for name in names or tuple(sampler.schedules):
+            sampler.schedules.pop(name, None)
 
 
 class _StampedIndices(list[Any]):

@@ -24,7 +24,9 @@ __all__ = [
     "configure_deterministic_mode",
     "get_random_seed",
     "get_rng_state",
+    "host_streams",
     "load_rng_state",
+    "outermost_streams",
     "seed_all",
     "seed_context",
 ]
@@ -198,6 +200,73 @@ def load_rng_state(rng_state_dicts: list[dict[str, Any]]) -> None:
             stacklevel=2,
         )
     load_local_rng_state(state)
+
+
+#: Streams that blocks with their own put aside, the outermost first.
+_SET_ASIDE: list[tuple[Any, Any, torch.Tensor]] = []
+
+
+@contextlib.contextmanager
+def host_streams(seed: int) -> Iterator[None]:
+    """Seed the host's random streams for a block and put them back; devices are left alone.
+
+    Args:
+        seed: The seed.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with host_streams(3):
+        ...     _ = torch.rand(1)
+        >>> torch.equal(before, torch.get_rng_state())
+        True
+    """
+    outer = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.random.default_generator.manual_seed(seed)
+    _SET_ASIDE.append(outer)
+    try:
+        yield
+    finally:
+        _SET_ASIDE.pop()
+        _set_host_streams(outer)
+
+
+@contextlib.contextmanager
+def outermost_streams() -> Iterator[None]:
+    """Put the streams of a run in place that blocks such as :func:`host_streams` put aside.
+
+    What is saved in the midst of such a block, an evaluation say, holds the streams with which the
+    run goes on afterwards.
+
+    Yields:
+        Nothing; the streams of the block come back.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with host_streams(3), outermost_streams():
+        ...     torch.equal(before, torch.get_rng_state())
+        True
+    """
+    if not _SET_ASIDE:
+        yield
+        return
+    inner = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+    _set_host_streams(_SET_ASIDE[0])
+    try:
+        yield
+    finally:
+        _set_host_streams(inner)
+
+
+def _set_host_streams(streams: tuple[Any, Any, torch.Tensor]) -> None:
+    python, numpy_, torch_ = streams
+    random.setstate(python)
+    np.random.set_state(numpy_)
+    torch.set_rng_state(torch_)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from composer.utils.paths import (
     parse_uri,
     sync_folder,
 )
-from composer.utils.reproducibility import get_rng_state
+from composer.utils.reproducibility import get_rng_state, outermost_streams
 from composer.utils.templates import check_template
 from composer.utils.temporaries import temporary_beside
 
@@ -130,7 +130,11 @@ def checkpoint_contents(
     }
     if not weights_only:
         pending = state.random_resumption
-        contents[RNG] = get_rng_state() if pending is None else pending
+        if pending is None:
+            # During an evaluation, which has streams of its own, those of the run.
+            with outermost_streams():
+                pending = get_rng_state()
+        contents[RNG] = pending
     remove_keys(contents, ignore_keys, "save_ignore_keys")
     check_whole(contents, "save_ignore_keys")
     return contents

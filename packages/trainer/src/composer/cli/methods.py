@@ -94,6 +94,10 @@ class MethodsCommand:
         if judge and len(wanted) == 1:
             print("composer methods: compat takes two or more methods, or none", file=sys.stderr)
             return 2
+        twice = sorted({name for name in wanted if wanted.count(name) > 1})
+        if twice:
+            print(f"composer methods: name {', '.join(twice)} once", file=sys.stderr)
+            return 2
         try:
             classes, broken = _load(wanted)
         except plugins.PluginError as error:

@@ -34,6 +34,7 @@ from composer.trainer.options import (
     warn_large_microbatch,
 )
 from composer.utils import dist
+from composer.utils.curriculum import release_loader
 from composer.utils.iteration import ensure_tuple
 from composer.utils.modules import unwrapped_model
 from composer.utils.paths import format_name_with_dist, parse_uri
@@ -469,6 +470,8 @@ def set_train_data(
     """
     check_subset(subset_num_batches, "train_subset_num_batches")
     spec = ensure_data_spec(given)
+    # Whatever a run before this one told it, if that one broke off.
+    release_loader(spec.dataloader)
     state.train_dataloader = spec.dataloader
     state.train_microbatch_transforms = spec.microbatch_transforms
     state.set_dataloader(spec.dataloader, label)

@@ -149,7 +149,9 @@ class Schedules:
 
     def _check_optimizer(self, scheduler: LRScheduler, optimizers: Sequence[Optimizer]) -> None:
         optimizer = getattr(scheduler, "optimizer", None)
-        if optimizer is not None and all(optimizer is not o for o in optimizers):
+        # One that wraps another shares its groups, which is what a schedule moves.
+        groups = getattr(optimizer, "param_groups", None)
+        if optimizer is not None and all(groups is not o.param_groups for o in optimizers):
             raise ValueError(
                 f"the {type(scheduler).__name__} drives an optimizer that is not the one given to "
                 f"the trainer; make it with that optimizer"

@@ -13,12 +13,13 @@ import hashlib
 import random
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+
+from composer.utils.reproducibility import host_streams
 
 __all__ = ["OwnStreams", "derived_seed", "host_streams", "own_streams"]
 
@@ -50,35 +51,6 @@ def derived_seed(seed: int, purpose: str, counter: int) -> int:
     """
     digest = hashlib.blake2b(f"{purpose} {seed} {counter}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big")
-
-
-@contextmanager
-def host_streams(seed: int) -> Iterator[None]:
-    """Seed the host's random streams for a block and put them back; devices are left alone.
-
-    Args:
-        seed: The seed.
-
-    Yields:
-        Nothing.
-
-    Example:
-        >>> before = torch.get_rng_state()
-        >>> with host_streams(3):
-        ...     _ = torch.rand(1)
-        >>> torch.equal(before, torch.get_rng_state())
-        True
-    """
-    python, numpy_, torch_ = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.random.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy_)
-        torch.set_rng_state(torch_)
 
 
 def own_streams(*things: Any) -> dict[str, Generator]:

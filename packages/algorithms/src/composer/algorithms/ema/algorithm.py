@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from composer.algorithms._progress import begins_anew
 from composer.algorithms._state import refuse_second
 from composer.algorithms.ema.functional import (
     EMAParameters,
@@ -132,6 +133,8 @@ class EMA(Algorithm):
         del logger
         if event is Event.INIT:
             refuse_second(self, state)
+            self.load_state_dict(_FRESH)
+        elif begins_anew(event, state):
             self.load_state_dict(_FRESH)
         elif event in _AFTER_LOADING:
             self.ema_model.move_params_to_device(state.model)

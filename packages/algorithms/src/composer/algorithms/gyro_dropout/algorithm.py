@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from composer.algorithms._progress import elapsed_share
@@ -12,6 +13,8 @@ from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 
 if TYPE_CHECKING:
+    import torch
+
     from composer.core.logger import Logger
     from composer.core.state import State
 
@@ -55,8 +58,8 @@ class GyroDropout(Algorithm):
         self.p = p
         self.sigma = sigma
         self.tau = tau
-        self._window = 0
         self._layers: list[GyroDropoutLayer] = []
+        self._model: weakref.ref[torch.nn.Module] | None = None
 
     @staticmethod
     def required_on_load() -> bool:
@@ -87,7 +90,8 @@ class GyroDropout(Algorithm):
             False
         """
         if event is Event.BATCH_START:
-            return bool(self._layers) and self._window_now(state) != self._window
+            layers = self._layers_of(state.model)
+            return bool(layers) and self._window_now(state) != layers[0].window
         return event is Event.INIT
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:
@@ -104,17 +108,17 @@ class GyroDropout(Algorithm):
         """
         if event is Event.INIT:
             self._layers = replace_dropouts(state.model, self.p, self.sigma, self.tau)
-            self._window = 0
+            self._model = weakref.ref(state.model)
             for index, layer in enumerate(self._layers):
                 # All ranks know this seed, and it is not the one that they draw from.
                 layer.start_from((state.rank_zero_seed * _APART + index) % 2**31)
             log.info("GyroDropout: %d layers", len(self._layers))
             logger.log_hyperparameters({"gyro_dropout/num_layers": len(self._layers)})
             return
-        self._window = self._window_now(state)
-        for layer in self._layers:
-            layer.enter_window(self._window)
-        logger.log_metrics({"gyro_dropout/window": self._window})
+        window = self._window_now(state)
+        for layer in self._layers_of(state.model):
+            layer.enter_window(window)
+        logger.log_metrics({"gyro_dropout/window": window})
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the masks are made from; which have their turn is told by the clock.
@@ -140,6 +144,13 @@ class GyroDropout(Algorithm):
         """
         for layer, seed in zip(self._layers, state.get("seeds", ()), strict=False):
             layer.start_from(seed)
+
+    def _layers_of(self, model: torch.nn.Module) -> list[GyroDropoutLayer]:
+        # Two trainers may have been given this object.
+        if self._model is None or self._model() is not model:
+            self._layers = [m for m in model.modules() if isinstance(m, GyroDropoutLayer)]
+            self._model = weakref.ref(model)
+        return self._layers
 
     def _window_now(self, state: State) -> int:
         # The share of a batch may be a hair below the quotient that it stands for.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from composer.algorithms._progress import elapsed_share
+from composer.algorithms._progress import begins_anew, elapsed_share
 from composer.algorithms.layer_freezing.functional import (
     check_optimizers,
     check_settings,
@@ -19,6 +21,8 @@ from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 
 if TYPE_CHECKING:
+    import torch
+
     from composer.core.logger import Logger
     from composer.core.state import State
 
@@ -60,6 +64,7 @@ class LayerFreezing(Algorithm):
         self.freeze_level = freeze_level
         #: How many layers are frozen.
         self.depth = 0
+        self._frozen: list[torch.nn.Parameter] = []
 
     @property
     def find_unused_parameters(self) -> bool:
@@ -103,8 +108,13 @@ class LayerFreezing(Algorithm):
             >>> LayerFreezing().match(Event.FIT_START, None)
             True
         """
+        if begins_anew(event, state):
+            # The clock was set to zero: what was frozen by an earlier time is trained again.
+            for parameter in self._frozen:
+                parameter.requires_grad_(True)
+            self.depth, self._frozen = 0, []
         if event is Event.INIT:
-            self.depth = 0
+            self.depth, self._frozen = 0, []
             check_optimizers(state.optimizers)
             if not num_freezable(state.model):
                 warnings.warn(
@@ -115,9 +125,10 @@ class LayerFreezing(Algorithm):
                 )
         elif event is Event.EPOCH_END:
             now = elapsed_share(state) or 0.0
-            depth, share = freeze_layers(
-                state.model, state.optimizers, now, self.freeze_start, self.freeze_level
-            )
+            with self._noting(state.model):
+                depth, share = freeze_layers(
+                    state.model, state.optimizers, now, self.freeze_start, self.freeze_level
+                )
             if depth > self.depth:
                 self.depth = depth
                 log.info("LayerFreezing: %d layers are frozen", depth)
@@ -129,7 +140,15 @@ class LayerFreezing(Algorithm):
             )
         else:
             check_optimizers(state.optimizers)
-            freeze_first(state.model, self.depth)
+            with self._noting(state.model):
+                freeze_first(state.model, self.depth)
+
+    @contextmanager
+    def _noting(self, model: torch.nn.Module) -> Iterator[None]:
+        """Note which parameters a block freezes."""
+        trained = [p for p in model.parameters() if p.requires_grad]
+        yield
+        self._frozen += [p for p in trained if not p.requires_grad]
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many layers are frozen.

@@ -18,6 +18,7 @@ from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.batches import batch_get
 from composer.utils.checks import check_bool, check_choice, check_integer
+from composer.utils.curriculum import release_loader
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,9 @@ class ProgressiveResizing(Algorithm):
         0.5
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset({Event.FIT_START, Event.AFTER_DATALOADER})
+    events: ClassVar[frozenset[Event]] = frozenset(
+        {Event.FIT_START, Event.AFTER_DATALOADER, Event.FIT_END}
+    )
     kind: ClassVar[str] = "data"
     cost: ClassVar[str] = "an interpolation per batch; small images are cheaper"
     source: ClassVar[str] = "Howard, fast.ai's entry to DAWNBench (2018)"
@@ -99,6 +102,9 @@ class ProgressiveResizing(Algorithm):
             >>> ProgressiveResizing().match(Event.AFTER_DATALOADER, None)
             True
         """
+        if event is Event.FIT_END:
+            release_loader(state.train_dataloader, "image_scale")
+            return
         if event is Event.FIT_START:
             self._in_loader = lead_loader(state, "image_scale", self._scale)
             return

@@ -98,9 +98,13 @@ class ScheduleFree(Algorithm):
                 make_schedule_free(o, self.warmup_steps, self.r, self.weight_lr_power)
                 for o in ensure_tuple(state.optimizers)
             ]
-        elif self._trained is not None:
-            weights_put_back(ensure_tuple(state.optimizers), self._trained)
-            self._trained = None
+        else:
+            for group in (g for o in ensure_tuple(state.optimizers) for g in o.param_groups):
+                # A checkpoint has brought the settings that it was made with.
+                group.update({k: v for k, v in self.arguments().items() if k in group})
+            if self._trained is not None:
+                weights_put_back(ensure_tuple(state.optimizers), self._trained)
+                self._trained = None
 
     def evaluating(self, state: State) -> AbstractContextManager[None]:
         """Return a context in which the model holds the average.

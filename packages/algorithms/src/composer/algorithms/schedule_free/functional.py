@@ -126,7 +126,7 @@ def make_schedule_free(
         )
     if optimizer.state:
         raise ValueError("the optimizer has made steps; make it schedule-free before the first")
-    for option in ("amsgrad", "maximize", "dampening"):
+    for option in ("amsgrad", "maximize", "dampening", "nesterov"):
         if any(group.get(option) for group in optimizer.param_groups):
             raise ValueError(f"{option} of {kind.__name__} has no schedule-free counterpart")
     if kind is Adam and any(group["weight_decay"] for group in optimizer.param_groups):

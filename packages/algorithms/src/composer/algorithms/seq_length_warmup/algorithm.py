@@ -16,6 +16,7 @@ from composer.algorithms.seq_length_warmup.functional import (
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
 from composer.utils.checks import check_bool
+from composer.utils.curriculum import release_loader
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -48,7 +49,9 @@ class SeqLengthWarmup(Algorithm):
         128
     """
 
-    events: ClassVar[frozenset[Event]] = frozenset({Event.FIT_START, Event.AFTER_DATALOADER})
+    events: ClassVar[frozenset[Event]] = frozenset(
+        {Event.FIT_START, Event.AFTER_DATALOADER, Event.FIT_END}
+    )
     kind: ClassVar[str] = "data"
     cost: ClassVar[str] = "none; short sequences are cheaper"
     source: ClassVar[str] = "Li et al., Curriculum Learning (2021), arXiv 2108.06084"
@@ -98,6 +101,9 @@ class SeqLengthWarmup(Algorithm):
             >>> SeqLengthWarmup().match(Event.AFTER_DATALOADER, None)
             True
         """
+        if event is Event.FIT_END:
+            release_loader(state.train_dataloader, "sequence_length")
+            return
         fraction = elapsed_share(state)
         if fraction is None:
             raise ValueError("SeqLengthWarmup needs to know how long the run is: max_duration")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from composer.algorithms._progress import begins_anew
 from composer.algorithms._state import refuse_second
 from composer.algorithms.swa.averaging import Averaging
 from composer.algorithms.swa.functional import check_rate_settings, has_batch_statistics
@@ -124,16 +125,16 @@ class SWA(Algorithm):
             >>> SWA().match(Event.INIT, None)
             True
         """
-        if event is Event.INIT:
+        if event is Event.INIT or begins_anew(event, state):
             refuse_second(self, state)
             self._averaging = Averaging()
-        elif event in _ENDS:
+        if event in _ENDS:
             led = state.optimizers[0] if self.schedule_swa_lr else None
             if self._averaging.advance(event, state, self._schedule, led):
                 logger.log_metrics({"swa/num_averaged": self.num_averaged})
         elif event is Event.FIT_END:
             self._averaging.settling.end()
-        else:
+        elif event is not Event.INIT:
             if event is Event.FIT_START and self.schedule_swa_lr:
                 _refuse_rates(state)
             if event is Event.FIT_START and not self._averaging.completed:
