@@ -142,6 +142,63 @@ def test_a_cache_of_a_decoder_is_not_filled_twice() -> None:
     )
 
 
+class _Remembering(nn.Module):
+    """A layer that gathers what it is given in a list, and reads from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.seen: list[Any] = []
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        layer_past: Any = None,
+        use_cache: bool | None = None,
+        *,
+        scale: float = 1,
+    ) -> torch.Tensor:
+        self.seen.append((layer_past, use_cache))
+        x = self.linear(x) * scale
+        if layer_past is not None:
+            layer_past.append(x)
+            x = torch.cat(layer_past)
+        return x.tanh()
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_memory_is_forgotten_by_its_name_and_by_its_place(by_name: bool) -> None:
+    layer = _Remembering()
+    apply_activation_checkpointing(layer, "_Remembering")
+    x = torch.rand(2, 3)
+    memory: list[torch.Tensor] = []  # empty, and so false, as a new cache of transformers is
+    given: dict[str, Any] = {"layer_past": memory, "use_cache": True}
+    out = layer(x, **given) if by_name else layer(x, *given.values(), scale=1)
+    out.sum().backward()
+    assert memory == []
+    assert layer.seen == [(None, False)] * 2  # forward, and again for the gradients
+    torch.testing.assert_close(out, layer.linear(x).tanh())
+    # In evaluation nothing runs twice, so it is kept.
+    assert len(layer.eval()(x, memory, True)) == 2
+    assert len(memory) == 1
+    assert layer(x, memory, True).shape == (4, 3)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:FutureWarning", "ignore:`torch.jit:DeprecationWarning"
+)
+def test_a_script_among_the_blocks_trains_as_before() -> None:
+    plain = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    model = nn.Sequential(torch.jit.script(copy.deepcopy(plain)), nn.Tanh())
+    # The script of a module holds scripts of its parts.
+    assert apply_activation_checkpointing(model, type(model[0])) == 3
+    x = torch.rand(2, 3)
+    assert torch.equal(backward(model, x), backward(nn.Sequential(plain, nn.Tanh()), x))
+    torch.testing.assert_close(
+        [p.grad for p in model.parameters()], [p.grad for p in plain.parameters()]
+    )
+
+
 def _depth(method: str) -> Callable[[nn.Module], None]:
     return lambda model: cf.apply_stochastic_depth(
         model, "ResNetBottleneck", method, drop_rate=0.5, drop_distribution="uniform"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import types
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from composer.core.model import ComposerModel
 from composer.models import ComposerClassifier, composer_decoder, mnist_model
 from composer.models.cards import CARDS, example_batch
 from composer.models.export import ExportFormat, export_model
+from composer.models.export.masks import _at_once, followable_masks
 
 NAN, INF = float("nan"), float("inf")
 #: Models whose program depends on the numbers it computes, which only scripts can express.
@@ -118,6 +121,38 @@ def test_torchscript_while_torch_has_it(tmp_path: Path) -> None:
     report = export_model(model, ExportFormat.TORCHSCRIPT, tmp_path / "m.ts", batch)
     assert report.any_batch_size
     torch.testing.assert_close(torch.jit.load(tmp_path / "m.ts")(batch[0]), model.eval()(batch))
+
+
+def test_masks_of_all_positions_at_once_are_those_of_one_at_a_time() -> None:
+    padding = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1]]).bool()
+
+    def causal(batch: Any, head: Any, query: Any, key: Any) -> torch.Tensor:
+        return torch.as_tensor((key <= query) & (key > query - 3))
+
+    def padded(batch: Any, head: Any, query: Any, key: Any) -> torch.Tensor:
+        return causal(batch, head, query, key) & padding[batch, key]
+
+    b, h, q, k = torch.arange(2), torch.arange(1), torch.arange(1, 4), torch.arange(4)
+    got = _at_once(padded)(b, h, q, k)
+    assert got.shape == (2, 1, 3, 4)
+    for place in itertools.product(range(2), range(1), range(3), range(4)):
+        one = padded(*(axis[i] for axis, i in zip((b, h, q, k), place, strict=True)))
+        assert got[place] == one, place
+    # One that looks at neither batch nor head has their dimensions all the same, or not at all.
+    assert torch.equal(_at_once(causal)(b, h, q, k)[1, 0], causal(0, 0, q[:, None], k))
+    assert _at_once(causal, bh_indices=False)(None, None, q, k).shape == (3, 4)
+
+
+def test_transformers_has_its_own_masks_again_after_an_export() -> None:
+    module = types.SimpleNamespace(_vmap_for_bhqkv=1, TransformGetItemToIndex=2)
+    for loaded in (module, types.SimpleNamespace()):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "transformers.masking_utils", loaded)
+            before = dict(vars(loaded))
+            with pytest.raises(KeyError), followable_masks():  # noqa: PT012 - both happen in it
+                assert vars(loaded).get("_vmap_for_bhqkv", _at_once) is _at_once
+                raise KeyError
+            assert vars(loaded) == before
 
 
 # ---- the export itself ------------------------------------------------------------------------

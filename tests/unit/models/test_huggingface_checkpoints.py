@@ -763,7 +763,11 @@ def test_the_command_writes_a_folder(
     words = [str(path), "--format", "huggingface", "--output", str(tmp_path / "out")]
     status, out, _ = command(*words, "--dtype", "float16", capsys=capsys)
     assert status == 0
-    assert "config.json, generation_config.json, model.safetensors, tokenizer.json" in out
+    # Which files a tokenizer has depends on the release of transformers.
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert ", ".join(files) in out
+    ours = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    assert ours <= set(files)
     assert "lm_head.weight is model.embed_tokens.weight, saved once" in out
     held = load_file(tmp_path / "out" / "model.safetensors")
     want = model.model.state_dict()

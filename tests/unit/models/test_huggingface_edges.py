@@ -26,6 +26,7 @@ from composer.models import (
 )
 from composer.models.export import export_model
 from composer.models.huggingface import get_hf_config_from_composer_state_dict
+from composer.models.huggingface._doors import transformers_before_5
 from composer.models.huggingface.adapters import quiet_peft
 from composer.models.huggingface.tokenizer import load_tokenizer, write_tokenizer_files
 
@@ -77,7 +78,10 @@ def adapted(folder: Path, config: Any, *, base: Any = None, **options: Any) -> H
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*tie_word_embeddings", UserWarning)
         model = HuggingFaceModel(
-            AutoModelForCausalLM.from_pretrained(folder), peft_config=config, **options
+            # Of the type that it lies there in, which is the default of transformers 5.
+            AutoModelForCausalLM.from_pretrained(folder, dtype="auto"),
+            peft_config=config,
+            **options,
         )
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -396,6 +400,37 @@ def test_a_language_model_becomes_torchscript(
     assert model(batch).past_key_values is not None
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit:FutureWarning")
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("save_format", ["torchscript", "torch_export"])
+def test_the_mask_of_a_language_model_is_exported_with_it(
+    save_format: str, attention: str, window: int | None, tmp_path: Path
+) -> None:
+    """Read back, and called with other texts and another mask than it was exported with."""
+    torch.manual_seed(4)
+    config = transformers.MistralConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, sliding_window=window, bos_token_id=2,
+        eos_token_id=2, pad_token_id=1, attn_implementation=attention,
+    )  # fmt: skip
+    model = HuggingFaceModel(transformers.MistralForCausalLM(config)).eval()
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    path = tmp_path / "a"
+    export_model(model, save_format, path, {"input_ids": IDS, "attention_mask": mask})
+    load = torch.jit.load if save_format == "torchscript" else _exported
+    other = {"input_ids": IDS.flip(1), "attention_mask": mask.flip(0, 1)}
+    with torch.no_grad():
+        got, want = load(path)(**other)["logits"], model.model(**other).logits
+        unmasked = model.model(input_ids=other["input_ids"]).logits
+    torch.testing.assert_close(got[mask.flip(0, 1) == 1], want[mask.flip(0, 1) == 1])
+    assert not torch.allclose(want, unmasked, atol=1e-3)
+
+
+def _exported(path: Path) -> Any:
+    return torch.export.load(path).module()
+
+
 # ---- what is in a checkpoint is not trusted ---------------------------------------------------
 
 OWN_NAMES = [
@@ -445,6 +480,11 @@ def test_damaged_files_of_a_tokenizer_are_named(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=match):
             write_tokenizer_files(files, tmp_path)
     assert list(tmp_path.iterdir()) == []
+    # Both ways to a tokenizer: by the class that is named, and by transformers' plain one.
+    for name in ("PreTrainedTokenizerFast", "OfLaterReleases"):
+        config = entry({"tokenizer_class": name}, ".json")
+        with pytest.raises(ValueError, match="makes no tokenizer"):
+            load_tokenizer({"tokenizer.json": entry(5, ".json"), "tokenizer_config.json": config})
     with pytest.raises(ValueError, match="makes no tokenizer"):
         load_tokenizer({"tokenizer.json": entry(5, ".json")})
 
@@ -459,13 +499,19 @@ def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+# Transformers checks the types of a configuration since 5; before, torch refuses the size.
+_SIZE = (
+    r"cannot be built from a LlamaConfig: empty\(\).*type must be tuple of ints"
+    if transformers_before_5()
+    else "hidden_size"
+)
 DAMAGE = {
     "a tensor": (_set("model/config/content/x", torch.ones(2)), "config .* plain types"),
     "a list as generation": (_set("model/generation_config", [1]), "generation_config .* list"),
     "a text as adapter": (_set("model/peft_config", "lora"), "peft_config .* str"),
     "a list as adapters": (_set("model/peft_configs", [1]), "peft_configs .* list"),
     "a list as tokenizer": (_set("tokenizer", [1]), "tokenizer .* list"),
-    "a size of text": (_set("model/config/content/hidden_size", "x"), "hidden_size"),
+    "a size of text": (_set("model/config/content/hidden_size", "x"), _SIZE),
     "another class": (_set("model/config/class", "transformers.T5Model"), "T5Model"),
 }
 
@@ -613,7 +659,9 @@ def test_attention_that_torch_cannot_turn_into_onnx_is_told_with_one_that_it_can
         ({"use_pretrained": "no"}, TypeError, "use_pretrained='no' must be True or False"),
         ({"gradient_checkpointing": 1}, TypeError, "gradient_checkpointing=1 must be True or"),
         ({"pretrained_model_name": "no/such"}, OSError, "pretrained_model_name='no/such' is nei"),
+        ({"pretrained_model_name": "/no/a/b"}, OSError, "pretrained_model_name='/no/a/b' is nei"),
         ({"tokenizer_name": "no/such"}, OSError, "tokenizer_name='no/such' is neither a folder"),
+        ({"tokenizer_name": "/no/a/b"}, OSError, "tokenizer_name='/no/a/b' is neither a folder"),
     ],
 )
 @pytest.mark.parametrize("build", [create_bert_mlm, create_bert_classification, create_gpt2])

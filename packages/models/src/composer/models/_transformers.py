@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from composer.models.huggingface._doors import import_transformers
+from composer.models.huggingface._doors import import_transformers, not_found_errors
 from composer.utils.checks import check_bool
 from composer.utils.suggestions import did_you_mean
 
@@ -89,7 +89,7 @@ def _naming(argument: str, name: Any) -> Iterator[None]:
         raise TypeError(f"{argument}={name!r} must be a folder, or a name on the Hugging Face hub")
     try:
         yield
-    except OSError as error:
+    except not_found_errors() as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise OSError(
             f"{argument}={name!r} is neither a folder that transformers reads, nor found on the "

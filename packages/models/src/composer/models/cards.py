@@ -234,6 +234,18 @@ def _denoising(model: Any, batch: Any) -> Any:
     return network(*args, **kwargs)
 
 
+def _every_word(model: Any, batch: Any) -> Any:
+    from composer.models.huggingface._doors import transformers_before_5
+
+    # BERT of transformers before 5 looks whether its mask leaves a word out, and here there may be
+    # no data; a mask of pairs of words it takes as it is, and later ones look at none.
+    if transformers_before_5():
+        tokens = batch["input_ids"]
+        pairs = torch.ones(*tokens.shape, tokens.shape[1], device=tokens.device)
+        batch = {**batch, "attention_mask": pairs}
+    return model(batch)
+
+
 def _features_and_head(model: Any, batch: Any) -> Any:
     # What follows looks at values: which boxes are good enough, and which overlap.
     features = model.module.backbone(torch.stack(batch[0]))
@@ -259,6 +271,7 @@ CARDS: Mapping[str, Card] = {
         extras=("huggingface",),
         tiny={"num_labels": 3, "model_config": _TINY_BERT},
         batch=_classed_text,
+        network=_every_word,
     ),
     "bert_mlm": Card(
         family="masked language",
@@ -266,6 +279,7 @@ CARDS: Mapping[str, Card] = {
         extras=("huggingface",),
         tiny={"model_config": _TINY_BERT},
         batch=_masked_text,
+        network=_every_word,
     ),
     "composer_classifier": Card(family="classification", source="any module"),
     "composer_decoder": Card(

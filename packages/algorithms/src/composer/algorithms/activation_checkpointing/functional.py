@@ -10,6 +10,7 @@ from torch import nn
 
 from composer.algorithms.activation_checkpointing.layers import plain_class, recompute
 from composer.utils.checks import check_integer
+from composer.utils.module_surgery import check_surgery
 
 __all__ = ["apply_activation_checkpointing", "blocks_of", "class_names"]
 
@@ -34,7 +35,8 @@ def class_names(classes: Any) -> tuple[str, ...] | None:
     if classes is None:
         return None
     given = [classes] if isinstance(classes, (str, type)) else classes
-    if not isinstance(given, Iterable):
+    # A tensor without dimensions says that it can be iterated, and cannot.
+    if not isinstance(given, Iterable) or isinstance(given, torch.Tensor):
         raise TypeError(f"classes={classes!r} must be module classes or their names")
     names = []
     for one in given:
@@ -120,6 +122,7 @@ def apply_activation_checkpointing(
         >>> apply_activation_checkpointing(model, every=2)
         2
     """
+    check_surgery(model)
     names = class_names(classes)
     check_integer("every", every, low=1)
     if names is None:

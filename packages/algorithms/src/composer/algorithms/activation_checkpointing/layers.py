@@ -6,10 +6,11 @@ hooks and tests of its class are those it had, and optimizers and checkpoints no
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -17,8 +18,14 @@ from torch.utils.checkpoint import checkpoint
 
 __all__ = ["Recomputed", "plain_class", "recompute"]
 
-# What a transformer's layer is given to remember between calls; a second run would remember twice.
-_MEMORIES = ("past_key_value", "past_key_values", "layer_past")
+# What a transformer's layer is given to remember between calls, and what it is given here instead:
+# a second run would remember twice.
+_FORGOTTEN = {
+    "past_key_value": None,
+    "past_key_values": None,
+    "layer_past": None,
+    "use_cache": False,
+}
 
 
 class Recomputed(nn.Module):
@@ -30,6 +37,9 @@ class Recomputed(nn.Module):
         >>> isinstance(block, Recomputed), isinstance(block, nn.Sequential)
         (True, True)
     """
+
+    #: Places of positional arguments that are a memory, and what stands there instead.
+    _forgotten_places: ClassVar[tuple[tuple[int, Any], ...]] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the module computes.
@@ -44,11 +54,13 @@ class Recomputed(nn.Module):
         compute = super().forward
         if not (self.training and torch.is_grad_enabled()):
             return compute(*args, **kwargs)
-        for name in _MEMORIES:
-            if kwargs.get(name) is not None:
-                kwargs[name] = None
-        if kwargs.get("use_cache"):
-            kwargs["use_cache"] = False
+        for name, instead in _FORGOTTEN.items():
+            if name in kwargs:
+                kwargs[name] = instead
+        # Transformers before 5 gives some layers their memory by its place.
+        for place, instead in self._forgotten_places:
+            if place < len(args):
+                args = (*args[:place], instead, *args[place + 1 :])
         return _OUTSIDE_GRAPHS[0](self, compute, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -69,8 +81,18 @@ def _derived(plain: type[nn.Module]) -> type[nn.Module]:
         _OUTSIDE_GRAPHS.append(torch.compiler.disable(_checkpointed, recursive=False))
     if plain not in _DERIVED:
         name = f"Recomputed{plain.__name__}"
-        _DERIVED[plain] = type(name, (Recomputed, plain), {"__module__": __name__})
+        own = {"__module__": __name__, "_forgotten_places": _places(plain)}
+        _DERIVED[plain] = type(name, (Recomputed, plain), own)
     return _DERIVED[plain]
+
+
+def _places(plain: type[nn.Module]) -> tuple[tuple[int, Any], ...]:
+    """Where a class takes a memory by its place, counted without the module itself."""
+    own = inspect.getattr_static(plain, "forward")
+    if not inspect.isfunction(own):
+        return ()  # that of a script of TorchScript, which has no signature before it is one
+    names = list(inspect.signature(own).parameters)[1:]
+    return tuple((names.index(name), _FORGOTTEN[name]) for name in names if name in _FORGOTTEN)
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from composer.models.export.masks import followable_masks
 from composer.models.export.program import Program, tensors_in
 from composer.models.export.weights import export_safetensors
 from composer.utils.imports import MissingConditionalImportError
@@ -96,14 +97,15 @@ def _captured(program: Program, options: WriterOptions) -> torch.export.Exported
     # Positional and named arguments together, under the names of the module's forward.
     bound = inspect.signature(program.module.forward).bind(*program.args, **program.kwargs)
     shapes = inspect.signature(program.module.forward).bind(*args, **kwargs)
-    return torch.export.export(
-        program.module,
-        program.args,
-        program.kwargs,
-        dynamic_shapes={name: shapes.arguments[name] for name in bound.arguments}
-        if options.dynamic
-        else None,
-    )
+    with followable_masks():
+        return torch.export.export(
+            program.module,
+            program.args,
+            program.kwargs,
+            dynamic_shapes={name: shapes.arguments[name] for name in bound.arguments}
+            if options.dynamic
+            else None,
+        )
 
 
 def _write_torch_export(program: Program, path: Path, options: WriterOptions) -> Runner:
@@ -202,7 +204,7 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def _write_torchscript(program: Program, path: Path, options: WriterOptions) -> Runner:
-    with _without_deprecations():
+    with _without_deprecations(), followable_masks():
         try:
             if program.kwargs:
                 raise RuntimeError("a script takes named arguments, a trace of them is simpler")

@@ -40,11 +40,15 @@ def load_config(content: Mapping[str, Any], *, trust_remote_code: bool = False) 
         12
     """
     transformers = import_transformers()
+    kept = dict(content)
+    # In a file, transformers before 5 overlooks it; given by name, all of them see it.
+    attention = kept.pop("attn_implementation", None)
+    options = {} if attention is None else {"attn_implementation": attention}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(content))
+        Path(folder, "config.json").write_text(json.dumps(kept))
         try:
             config = transformers.AutoConfig.from_pretrained(
-                folder, trust_remote_code=trust_remote_code
+                folder, trust_remote_code=trust_remote_code, **options
             )
         except (ImportError, OSError, ValueError):
             raise

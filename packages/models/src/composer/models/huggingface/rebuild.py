@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 
-from composer.models.huggingface._doors import import_peft, import_transformers
+from composer.models.huggingface._doors import (
+    import_peft,
+    import_transformers,
+    not_found_errors,
+)
 from composer.models.huggingface.adapters import check_restorable, quiet_peft
 from composer.models.huggingface.checkpoint_weights import fill, holds_base, stored_weights
 from composer.models.huggingface.configurations import (
@@ -241,7 +245,7 @@ def _find_base(
                 dtype=getattr(config, "dtype", None) or "auto",
                 trust_remote_code=trust_remote_code,
             )
-        except OSError as error:
+        except not_found_errors() as error:
             raise ValueError(
                 f"the checkpoint holds adapters alone, and the model that they are for is not at "
                 f"{str(name)!r}; pass base_model (a command: --base), a model of transformers or "

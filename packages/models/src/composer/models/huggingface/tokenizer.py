@@ -198,17 +198,21 @@ def _tokenizer_of(files: Mapping[str, Any], folder: Path, name: str, trusted: bo
     transformers = import_transformers()
     write_tokenizer_files(files, folder, trust_remote_code=trusted)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=trusted
+            )
+        except ValueError:
+            # The class that a later transformers names for its plain tokenizers is not in an
+            # earlier.
+            if not (folder / "tokenizer.json").is_file():
+                raise
+            tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
             f"transformers makes no tokenizer of the files in the checkpoint: "
             f"{type(error).__name__}: {error}"
         ) from error
-    except ValueError:
-        # The class that a later transformers names for its plain tokenizers is not in an earlier.
-        if not (folder / "tokenizer.json").is_file():
-            raise
-        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     if name:
         tokenizer.name_or_path = name
     return tokenizer
