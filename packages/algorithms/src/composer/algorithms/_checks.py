@@ -6,7 +6,30 @@ from typing import Any
 
 import torch
 
-__all__ = ["require_tensor"]
+__all__ = ["check_batch", "require_tensor"]
+
+
+def check_batch(input: Any, target: Any) -> None:
+    """Refuse samples or labels that are no tensor with one entry per sample.
+
+    Args:
+        input: The samples.
+        target: Their labels.
+
+    Raises:
+        TypeError: If one is no tensor.
+        ValueError: If one is a single number, or they are not of the same number.
+
+    Example:
+        >>> check_batch(torch.ones(2, 3), torch.tensor([0, 1]))
+    """
+    for name, value in (("input", input), ("target", target)):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor, not {type(value).__name__}")
+        if value.ndim == 0:
+            raise ValueError(f"{name} must have one entry per sample, and is a single number")
+    if len(input) != len(target):
+        raise ValueError(f"target has {len(target)} entries and input has {len(input)} samples")
 
 
 def require_tensor(owner: str, what: str, value: Any) -> torch.Tensor:

@@ -11,7 +11,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from composer.algorithms.warnings import NoEffectWarning
-from composer.utils.module_surgery import count_module_instances, replace_module_classes
+from composer.core.precision import Precision
+from composer.utils.module_surgery import (
+    check_surgery,
+    count_module_instances,
+    replace_module_classes,
+)
 
 __all__ = ["narrow_norms", "recast", "to_autocast"]
 
@@ -97,6 +102,10 @@ def narrow_norms(
         precision: The precision of training, or ``None`` if it is unknown.
         optimizers: Optimizers to bring up to date.
 
+    Raises:
+        TypeError: If the model or an optimizer is none, or the precision no name.
+        ValueError: If there is no such precision.
+
     Example:
         >>> class Narrow(nn.LayerNorm):
         ...     pass
@@ -107,7 +116,8 @@ def narrow_norms(
         >>> type(model[0]).__name__
         'Narrow'
     """
-    value = getattr(precision, "value", precision)
+    check_surgery(model, optimizers)
+    value = _precision_value(precision)
     if value is not None and value not in _NARROW:
         warnings.warn(
             f"{owner} does nothing with precision={value!r}; it is for {' and '.join(_NARROW)}",
@@ -125,3 +135,14 @@ def narrow_norms(
         warnings.warn(
             f"{owner} found no {plain.__name__} to replace", NoEffectWarning, stacklevel=3
         )
+
+
+def _precision_value(precision: Any | None) -> str | None:
+    if precision is None:
+        return None
+    try:
+        return Precision(precision).value
+    except (TypeError, ValueError):
+        names = [one.value for one in Precision]
+        kind = ValueError if isinstance(precision, str) else TypeError
+        raise kind(f"precision={precision!r} must be one of {names}, or None") from None

@@ -22,8 +22,9 @@ def check_number(
     high: float = math.inf,
     open_low: bool = False,
     open_high: bool = False,
+    infinite: bool = False,
 ) -> None:
-    """Refuse what is not a number inside an interval.
+    """Refuse what is not a finite number inside an interval.
 
     Args:
         name: Name of the argument.
@@ -32,10 +33,11 @@ def check_number(
         high: The upper bound.
         open_low: Whether the lower bound itself is refused.
         open_high: Whether the upper bound itself is refused.
+        infinite: Whether infinity is accepted where there is no bound.
 
     Raises:
         TypeError: If it is not a number.
-        ValueError: If it lies outside.
+        ValueError: If it lies outside, or is not finite.
 
     Example:
         >>> check_number("alpha", 0.2, low=0.0)
@@ -51,6 +53,9 @@ def check_number(
         if high < math.inf:
             bounds.append(f"{'less than' if open_high else 'at most'} {high:g}")
         raise ValueError(f"{name}={value!r} must be {' and '.join(bounds) or 'a number'}")
+    # Compared, since a large integer cannot become a float.
+    if not infinite and value in (math.inf, -math.inf):
+        raise ValueError(f"{name}={value!r} must be finite")
 
 
 def check_integer(name: str, value: Any, *, low: int | None = None) -> None:
@@ -106,7 +111,8 @@ def check_choice(name: str, value: Any, accepted: Iterable[str]) -> None:
         >>> check_choice("mode", "crop", ("resize", "crop"))
     """
     accepted = tuple(accepted)
-    if value not in accepted:
+    # An array compares item by item, so only words are compared.
+    if not isinstance(value, str) or value not in accepted:
         raise ValueError(
             f"{name}={value!r} must be one of {accepted}.{did_you_mean(str(value), accepted)}"
         )

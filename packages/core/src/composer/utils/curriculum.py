@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
+import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -18,6 +19,8 @@ from torch.utils.data import (
     SequentialSampler,
     default_collate,
 )
+
+from composer.utils.checks import check_bool, check_integer
 
 __all__ = [
     "CurriculumBatchSampler",
@@ -213,8 +216,9 @@ def curriculum_loader(
         The loader.
 
     Raises:
-        TypeError: If the data set is no map-style one.
-        ValueError: If arguments contradict each other, as for ``DataLoader``.
+        TypeError: If the data set is no map-style one, or an argument has the wrong type.
+        ValueError: If ``batch_size`` is less than 1, or arguments contradict each other, as for
+            ``DataLoader``.
 
     Example:
         >>> import torch
@@ -235,6 +239,16 @@ def curriculum_loader(
             f"dataset={type(dataset).__name__} must be a map-style data set, with a length and "
             f"items by index: the value of a batch goes with its indices"
         )
+    check_integer("batch_size", batch_size, low=1)
+    check_bool("shuffle", shuffle)
+    check_bool("drop_last", drop_last)
+    if collate_fn is not None and not callable(collate_fn):
+        raise TypeError(f"collate_fn={collate_fn!r} must be a function of a list of samples")
+    for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
+            raise TypeError(f"{name}={value!r} must be a sampler, or another iterable of indices")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator={generator!r} must be a torch.Generator or None")
     if batch_sampler is None:
         if sampler is not None and shuffle:
             raise ValueError("shuffle=True and sampler exclude each other; give one of them")

@@ -18,6 +18,7 @@ from composer.utils.iteration import ensure_tuple
 
 __all__ = [
     "ReplacementFunction",
+    "check_surgery",
     "count_module_instances",
     "replace_module_classes",
     "update_params_in_optimizer",
@@ -29,6 +30,37 @@ ReplacementFunction: TypeAlias = Callable[[torch.nn.Module, int], torch.nn.Modul
 
 _Named: TypeAlias = list[tuple[str, torch.nn.Parameter]]
 _Place: TypeAlias = tuple[int, int]
+
+
+def check_surgery(
+    model: Any, optimizers: Any = None, *, name: str = "model", several: str = "optimizers"
+) -> None:
+    """Refuse what is no model, or no optimizers, before anything is changed.
+
+    Args:
+        model: The model.
+        optimizers: An optimizer, a sequence of them, or ``None``.
+        name: What the caller calls the model.
+        several: What the caller calls the optimizers.
+
+    Raises:
+        TypeError: If one of them is something else.
+
+    Example:
+        >>> check_surgery(torch.nn.Linear(1, 1))
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{name} must be a torch.nn.Module, not {type(model).__name__}")
+    _check_optimizers(optimizers, several)
+
+
+def _check_optimizers(optimizers: Any, name: str = "optimizers") -> None:
+    for one in ensure_tuple(optimizers):
+        if not isinstance(one, Optimizer):
+            raise TypeError(
+                f"{name} must be a torch.optim.Optimizer or a sequence of them, and this is or "
+                f"holds a {type(one).__name__}"
+            )
 
 
 def count_module_instances(
@@ -79,7 +111,8 @@ def replace_module_classes(
         The replaced modules and their replacements.
 
     Raises:
-        TypeError: If the model is wrapped for several ranks already.
+        TypeError: If the model or an optimizer is none, or the model is wrapped for several ranks
+            already.
         RuntimeError: If new parameters cannot be assigned to parameter groups. The model is then as
             it was.
 
@@ -89,6 +122,7 @@ def replace_module_classes(
         >>> model[1]
         GELU(approximate='none')
     """
+    check_surgery(module, optimizers, name="module")
     for one in module.modules():
         if isinstance(one, DistributedDataParallel):
             raise TypeError(
@@ -239,6 +273,7 @@ def update_params_in_optimizer(
         optimizers: The optimizers to update.
 
     Raises:
+        TypeError: If an optimizer is none.
         RuntimeError: If the group of a new parameter is not clear. The optimizers are then as they
             were.
 
@@ -249,6 +284,7 @@ def update_params_in_optimizer(
         >>> optimizer.param_groups[0]["params"][0] is new.weight
         True
     """
+    _check_optimizers(optimizers)
     old, new = list(old_params), list(new_params)
     old_ids, new_ids = set(map(id, old)), set(map(id, new))
     gone = [parameter for parameter in old if id(parameter) not in new_ids]

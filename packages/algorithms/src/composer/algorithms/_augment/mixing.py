@@ -113,12 +113,16 @@ def permute(tensor: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         A new tensor in the memory format of the given one.
 
     Raises:
+        TypeError: If the indices are no tensor of integers.
         ValueError: If there is not one index per sample.
 
     Example:
         >>> permute(torch.tensor([5, 6]), torch.tensor([1, 0]))
         tensor([6, 5])
     """
+    if not isinstance(indices, torch.Tensor) or indices.dtype not in (torch.int64, torch.int32):
+        got = indices.dtype if isinstance(indices, torch.Tensor) else type(indices).__name__
+        raise TypeError(f"indices must be a tensor of integers, one for each sample, not {got}")
     if indices.shape != tensor.shape[:1]:
         raise ValueError(
             f"indices of shape {tuple(indices.shape)} must hold one index for each of the "

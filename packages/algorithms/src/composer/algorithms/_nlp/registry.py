@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from composer.utils import plugins
-from composer.utils.module_surgery import update_params_in_optimizer
+from composer.utils.module_surgery import check_surgery, update_params_in_optimizer
 
 __all__ = [
     "ENCODERS",
@@ -155,10 +155,14 @@ def find_policies(model: nn.Module, method: str) -> list[tuple[nn.Module, Surger
     Returns:
         Modules and policies.
 
+    Raises:
+        TypeError: If the model is no module.
+
     Example:
         >>> find_policies(nn.Linear(1, 1), "alibi")
         []
     """
+    check_surgery(model)
     policies = policies_of(method)
     found = []
     for module in model.modules():
@@ -188,11 +192,13 @@ def apply_policies(
         **options: Passed to every policy.
 
     Raises:
-        TypeError: If the model is wrapped for several ranks already.
+        TypeError: If the model or an optimizer is none, or the model is wrapped for several ranks
+            already.
 
     Example:
         >>> apply_policies(nn.Linear(1, 1), [], None)
     """
+    check_surgery(model, optimizers)
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise TypeError(
             "modules cannot be changed after the model was wrapped in DistributedDataParallel, "

@@ -176,26 +176,31 @@ class AttentionBias:
         past = 0 if cache is None else _length_of(cache, layer)
         given = _argument(self._mask, args, kwargs)
         causal = getattr(layer, "is_causal", False) if self.causal is None else self.causal
-        mask = self._shared(given, inputs, past, causal=bool(causal))
+        size = None if given is not None or cache is None else _size_of(cache, layer)
+        mask = self._shared(given, inputs, past, size, causal=bool(causal))
         name, place = self._mask
         if place < len(args):
             return (*args[:place], mask, *args[place + 1 :]), kwargs
         return args, {**kwargs, name: mask}
 
-    def _shared(self, given: Any, inputs: torch.Tensor, past: Any, *, causal: bool) -> torch.Tensor:
+    def _shared(
+        self, given: Any, inputs: torch.Tensor, past: Any, size: int | None, *, causal: bool
+    ) -> torch.Tensor:
         # The length of a static cache is a tensor that changes; the compiler shares by itself.
         if isinstance(past, torch.Tensor) or torch.compiler.is_compiling():
-            return self._biased(given, inputs, past, causal=causal)
+            return self._biased(given, inputs, past, size, causal=causal)
         version = 0 if given is None or given.is_inference() else given._version
         shape = tuple(inputs.shape[:2])
-        key = (self.num_heads, shape, inputs.dtype, inputs.device, past, causal, version)
+        key = (self.num_heads, shape, inputs.dtype, inputs.device, past, size, causal, version)
         found = self.memo.recall(key, given)
         if found is None:
-            found = self._biased(given, inputs, past, causal=causal)
+            found = self._biased(given, inputs, past, size, causal=causal)
             self.memo.keep(key, given, found)
         return found
 
-    def _biased(self, given: Any, inputs: torch.Tensor, past: Any, *, causal: bool) -> torch.Tensor:
+    def _biased(
+        self, given: Any, inputs: torch.Tensor, past: Any, size: int | None, *, causal: bool
+    ) -> torch.Tensor:
         if given is not None and not (isinstance(given, torch.Tensor) and given.ndim == 4):
             kind = tuple(given.shape) if isinstance(given, torch.Tensor) else type(given).__name__
             raise TypeError(
@@ -203,7 +208,10 @@ class AttentionBias:
                 f"is {kind}; use an attention that takes such masks: {' or '.join(_KERNELS)}"
             )
         queries, device = inputs.shape[1], inputs.device
-        keys = int(past) + queries if given is None else given.shape[-1]
+        if given is not None:
+            keys = given.shape[-1]
+        else:
+            keys = int(past) + queries if size is None else size
         bias = alibi_bias(self.num_heads, queries, keys, past=past, device=device)
         if given is not None and given.is_floating_point():
             # The lowest number and a bias may be minus infinity; not all along a row, since the
@@ -228,6 +236,17 @@ def _length_of(cache: Any, layer: nn.Module) -> Any:
     if hasattr(cache, "get_seq_length"):
         return cache.get_seq_length(layer.layer_idx)
     return cache.length
+
+
+def _size_of(cache: Any, layer: nn.Module) -> int | None:
+    """How many keys a layer gets of a cache of fixed size, the free places included."""
+    cache = getattr(cache, "self_attention_cache", cache)
+    layers: Any = getattr(cache, "layers", None)
+    index: Any = getattr(layer, "layer_idx", None)
+    if not isinstance(layers, list) or index is None or index >= len(layers):
+        return None
+    size = getattr(layers[index], "max_cache_len", None)
+    return size if isinstance(size, int) else None
 
 
 def check_kernel(layer: nn.Module) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms.blurpool.functional import apply_blurpool
+from composer.algorithms.blurpool.functional import apply_blurpool, check_settings
 from composer.algorithms.blurpool.layers import BlurConv2d, BlurMaxPool2d
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.utils.checks import check_bool, check_integer
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:
@@ -54,12 +53,7 @@ class BlurPool(Algorithm):
         blur_first: bool = True,
         min_channels: int = 16,
     ) -> None:
-        check_bool("replace_convs", replace_convs)
-        check_bool("replace_maxpools", replace_maxpools)
-        check_bool("blur_first", blur_first)
-        check_integer("min_channels", min_channels, low=0)
-        if not (replace_convs or replace_maxpools):
-            raise ValueError("replace_convs and replace_maxpools are both False; set at least one")
+        check_settings(replace_convs, replace_maxpools, blur_first, min_channels)
         self.replace_convs = replace_convs
         self.replace_maxpools = replace_maxpools
         self.blur_first = blur_first

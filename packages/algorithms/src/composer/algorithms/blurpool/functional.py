@@ -9,9 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from composer.algorithms.warnings import NoEffectWarning
-from composer.utils.module_surgery import count_module_instances, replace_module_classes
+from composer.utils.checks import check_bool, check_integer
+from composer.utils.module_surgery import (
+    check_surgery,
+    count_module_instances,
+    replace_module_classes,
+)
 
-__all__ = ["apply_blurpool", "binomial_filter", "blur_2d", "blurmax_pool2d"]
+__all__ = ["apply_blurpool", "binomial_filter", "blur_2d", "blurmax_pool2d", "check_settings"]
 
 Size2d = int | tuple[int, int]
 
@@ -101,6 +106,35 @@ def blurmax_pool2d(
     return blur_2d(maxima, stride=stride, filter=filter)
 
 
+def check_settings(
+    replace_convs: bool,
+    replace_maxpools: bool,
+    blur_first: bool,
+    min_channels: int,
+) -> None:
+    """Refuse settings that the surgery cannot follow.
+
+    Args:
+        replace_convs: Whether to blur around strided convolutions.
+        replace_maxpools: Whether to blur inside max pools.
+        blur_first: Whether to blur before the convolution.
+        min_channels: Least number of input channels.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If nothing is to be replaced at all, or a number is negative.
+
+    Example:
+        >>> check_settings(True, True, True, 16)
+    """
+    check_bool("replace_convs", replace_convs)
+    check_bool("replace_maxpools", replace_maxpools)
+    check_bool("blur_first", blur_first)
+    check_integer("min_channels", min_channels, low=0)
+    if not (replace_convs or replace_maxpools):
+        raise ValueError("replace_convs and replace_maxpools are both False; set at least one")
+
+
 def apply_blurpool(
     model: torch.nn.Module,
     replace_convs: bool = True,
@@ -134,8 +168,8 @@ def apply_blurpool(
     """
     from composer.algorithms.blurpool.layers import BlurConv2d, BlurMaxPool2d
 
-    if not (replace_convs or replace_maxpools):
-        raise ValueError("replace_convs and replace_maxpools are both False; set at least one")
+    check_surgery(model, optimizers)
+    check_settings(replace_convs, replace_maxpools, blur_first, min_channels)
     policies: dict[type[torch.nn.Module], Callable[..., torch.nn.Module | None]] = {}
     if replace_maxpools:
         policies[torch.nn.MaxPool2d] = BlurMaxPool2d.maybe_from_maxpool2d

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from composer.utils.checks import check_bool
+from composer.utils.module_surgery import check_surgery
 from composer.utils.suggestions import did_you_mean
 
 __all__ = ["apply_compile", "check_settings"]
@@ -51,6 +52,8 @@ def check_settings(
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options={options!r} must be a mapping of names to values, or None")
     if mode is not None:
+        if not isinstance(mode, str):
+            raise TypeError(f"mode={mode!r} must be the name of a mode, or None")
         modes = list(torch._inductor.list_mode_options())
         if mode not in modes:
             raise ValueError(f"mode={mode!r} must be one of {modes}.{did_you_mean(mode, modes)}")
@@ -90,6 +93,7 @@ def apply_compile(
         >>> list(model.state_dict())
         ['weight', 'bias']
     """
+    check_surgery(model)
     check_settings(backend, mode, fullgraph, dynamic, options)
     if getattr(model, "_compiled_call_impl", None) is not None:
         raise RuntimeError(

@@ -9,6 +9,7 @@ import torch
 
 from composer.algorithms._augment.boxes import Box, draw_box
 from composer.algorithms._augment.mixing import draw_beta, draw_permutation, permute
+from composer.algorithms._checks import check_batch
 from composer.utils.checks import check_number
 
 __all__ = ["are_masks", "cutmix_batch", "paste_box"]
@@ -47,6 +48,7 @@ def cutmix_batch(
         The new images, the partners' labels, the share of the image that was kept, and the box.
 
     Raises:
+        TypeError: If an argument has the wrong type.
         ValueError: If both ``length`` and ``bbox`` are given, or a value is out of range.
 
     Example:
@@ -55,6 +57,7 @@ def cutmix_batch(
         >>> kept, cut[0].sum().item(), cut[1].sum().item()
         (0.75, 4.0, 12.0)
     """
+    check_batch(input, target)
     if input.ndim < 3:
         raise ValueError(f"input must be images of shape (N, C, H, W), not {tuple(input.shape)}")
     if indices is None:

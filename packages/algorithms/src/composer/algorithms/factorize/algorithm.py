@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms.factorize.functional import apply_factorization
+from composer.algorithms.factorize.functional import apply_factorization, check_settings
 from composer.algorithms.factorize.layers import FactorizedConv2d, FactorizedLinear
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.utils.checks import check_bool, check_integer, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -54,16 +53,14 @@ class Factorize(Algorithm):
         min_features: int = 256,
         latent_features: float = 128,
     ) -> None:
-        check_bool("factorize_convs", factorize_convs)
-        check_bool("factorize_linears", factorize_linears)
-        check_integer("min_channels", min_channels, low=1)
-        check_number("latent_channels", latent_channels, low=0.0, open_low=True)
-        check_integer("min_features", min_features, low=1)
-        check_number("latent_features", latent_features, low=0.0, open_low=True)
-        if not (factorize_convs or factorize_linears):
-            raise ValueError(
-                "factorize_convs and factorize_linears are both False; set at least one"
-            )
+        check_settings(
+            factorize_convs,
+            factorize_linears,
+            min_channels,
+            latent_channels,
+            min_features,
+            latent_features,
+        )
         self.factorize_convs = factorize_convs
         self.factorize_linears = factorize_linears
         self.min_channels = min_channels

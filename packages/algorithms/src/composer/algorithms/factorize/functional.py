@@ -9,9 +9,14 @@ import torch
 from torch import nn
 
 from composer.algorithms.warnings import NoEffectWarning
-from composer.utils.module_surgery import count_module_instances, replace_module_classes
+from composer.utils.checks import check_bool, check_integer, check_number
+from composer.utils.module_surgery import (
+    check_surgery,
+    count_module_instances,
+    replace_module_classes,
+)
 
-__all__ = ["apply_factorization", "best_factors", "latent_size"]
+__all__ = ["apply_factorization", "best_factors", "check_settings", "latent_size"]
 
 
 def best_factors(weight: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor, float]:
@@ -64,6 +69,41 @@ def latent_size(latent: float, in_size: int, out_size: int) -> int:
     return max(1, int(latent if latent >= 1 else latent * min(in_size, out_size)))
 
 
+def check_settings(
+    factorize_convs: bool,
+    factorize_linears: bool,
+    min_channels: int,
+    latent_channels: float,
+    min_features: int,
+    latent_features: float,
+) -> None:
+    """Refuse settings that the surgery cannot follow.
+
+    Args:
+        factorize_convs: Whether to replace convolutions.
+        factorize_linears: Whether to replace linear layers.
+        min_channels: Least number of channels.
+        latent_channels: Channels between the two, or their share.
+        min_features: Least number of features.
+        latent_features: Features between the two, or their share.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If nothing is to be replaced at all, or a number is out of range.
+
+    Example:
+        >>> check_settings(True, True, 256, 0.25, 256, 128)
+    """
+    check_bool("factorize_convs", factorize_convs)
+    check_bool("factorize_linears", factorize_linears)
+    check_integer("min_channels", min_channels, low=1)
+    check_number("latent_channels", latent_channels, low=0.0, open_low=True)
+    check_integer("min_features", min_features, low=1)
+    check_number("latent_features", latent_features, low=0.0, open_low=True)
+    if not (factorize_convs or factorize_linears):
+        raise ValueError("factorize_convs and factorize_linears are both False; set at least one")
+
+
 def apply_factorization(
     model: nn.Module,
     factorize_convs: bool = True,
@@ -91,6 +131,7 @@ def apply_factorization(
         optimizers: Optimizers that receive the new parameters.
 
     Raises:
+        TypeError: If an argument has the wrong type.
         ValueError: If nothing is to be replaced at all, or a number is out of range.
 
     Example:
@@ -101,11 +142,15 @@ def apply_factorization(
     """
     from composer.algorithms.factorize.layers import FactorizedConv2d, FactorizedLinear
 
-    if not (factorize_convs or factorize_linears):
-        raise ValueError("factorize_convs and factorize_linears are both False; set at least one")
-    for name, value in (("latent_channels", latent_channels), ("latent_features", latent_features)):
-        if value <= 0:
-            raise ValueError(f"{name}={value!r} must be greater than 0")
+    check_surgery(model, optimizers)
+    check_settings(
+        factorize_convs,
+        factorize_linears,
+        min_channels,
+        latent_channels,
+        min_features,
+        latent_features,
+    )
     done = {
         id(part)
         for m in model.modules()

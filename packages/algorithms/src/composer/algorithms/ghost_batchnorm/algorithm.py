@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms.ghost_batchnorm.functional import apply_ghost_batchnorm
+from composer.algorithms.ghost_batchnorm.functional import apply_ghost_batchnorm, check_settings
 from composer.algorithms.ghost_batchnorm.layers import GHOSTS
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.utils.checks import check_integer
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class GhostBatchNorm(Algorithm):
     )
 
     def __init__(self, ghost_batch_size: int = 32) -> None:
-        check_integer("ghost_batch_size", ghost_batch_size, low=1)
+        check_settings(ghost_batch_size)
         self.ghost_batch_size = ghost_batch_size
 
     def apply(self, event: Event, state: State, logger: Logger) -> None:

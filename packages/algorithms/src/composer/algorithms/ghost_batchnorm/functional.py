@@ -9,9 +9,30 @@ import torch
 from torch import nn
 
 from composer.algorithms.warnings import NoEffectWarning
-from composer.utils.module_surgery import count_module_instances, replace_module_classes
+from composer.utils.checks import check_integer
+from composer.utils.module_surgery import (
+    check_surgery,
+    count_module_instances,
+    replace_module_classes,
+)
 
-__all__ = ["apply_ghost_batchnorm"]
+__all__ = ["apply_ghost_batchnorm", "check_settings"]
+
+
+def check_settings(ghost_batch_size: int) -> None:
+    """Refuse settings that the surgery cannot follow.
+
+    Args:
+        ghost_batch_size: Samples of one part.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If it is less than 1.
+
+    Example:
+        >>> check_settings(32)
+    """
+    check_integer("ghost_batch_size", ghost_batch_size, low=1)
 
 
 def apply_ghost_batchnorm(
@@ -39,8 +60,8 @@ def apply_ghost_batchnorm(
     """
     from composer.algorithms.ghost_batchnorm.layers import GHOSTS, make_ghost
 
-    if isinstance(ghost_batch_size, bool) or ghost_batch_size < 1:
-        raise ValueError(f"ghost_batch_size={ghost_batch_size!r} must be at least 1")
+    check_surgery(model, optimizers)
+    check_settings(ghost_batch_size)
 
     def replace(module: nn.Module, index: int) -> nn.Module | None:
         del index

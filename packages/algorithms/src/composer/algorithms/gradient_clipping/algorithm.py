@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from composer.algorithms.gradient_clipping.functional import (
-    CLIPPING_TYPES,
     apply_gradient_clipping,
+    check_settings,
 )
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.utils.checks import check_choice, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -45,8 +44,7 @@ class GradientClipping(Algorithm):
     )
 
     def __init__(self, clipping_type: str, clipping_threshold: float) -> None:
-        check_choice("clipping_type", clipping_type, CLIPPING_TYPES)
-        check_number("clipping_threshold", clipping_threshold, low=0.0, open_low=True)
+        check_settings(clipping_type, clipping_threshold)
         self.clipping_type = clipping_type
         self.clipping_threshold = clipping_threshold
 

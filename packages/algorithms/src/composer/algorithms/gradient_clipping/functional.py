@@ -6,11 +6,30 @@ from collections.abc import Iterable
 
 import torch
 
-from composer.utils.checks import check_choice, check_number
+from composer.utils.checks import check_bool, check_choice, check_number
+from composer.utils.module_surgery import check_surgery
 
-__all__ = ["CLIPPING_TYPES", "apply_gradient_clipping", "clip_adaptively"]
+__all__ = ["CLIPPING_TYPES", "apply_gradient_clipping", "check_settings", "clip_adaptively"]
 
 CLIPPING_TYPES = ("adaptive", "norm", "value")
+
+
+def check_settings(clipping_type: str, clipping_threshold: float) -> None:
+    """Refuse settings that gradients cannot be clipped by.
+
+    Args:
+        clipping_type: The type.
+        clipping_threshold: The threshold.
+
+    Raises:
+        TypeError: If the threshold is not a number.
+        ValueError: If the type is unknown or the threshold is not greater than 0 and finite.
+
+    Example:
+        >>> check_settings("norm", 1.0)
+    """
+    check_choice("clipping_type", clipping_type, CLIPPING_TYPES)
+    check_number("clipping_threshold", clipping_threshold, low=0.0, open_low=True)
 
 
 def apply_gradient_clipping(
@@ -32,7 +51,9 @@ def apply_gradient_clipping(
             sharded, and every type means the same with them.
 
     Raises:
-        ValueError: If the type is unknown or the threshold is not greater than 0.
+        TypeError: If an argument has the wrong type, or a gradient is sparse and the type is not
+            ``"norm"``.
+        ValueError: If the type is unknown or the threshold is not greater than 0 and finite.
 
     Example:
         >>> model = torch.nn.Linear(1, 1, bias=False)
@@ -41,10 +62,20 @@ def apply_gradient_clipping(
         >>> model.weight.grad
         tensor([[0.5000]])
     """
-    del fsdp_enabled
-    check_choice("clipping_type", clipping_type, CLIPPING_TYPES)
-    check_number("clipping_threshold", clipping_threshold, low=0.0, open_low=True)
-    parameters = [p for p in model.parameters() if p.grad is not None]
+    check_surgery(model)
+    check_settings(clipping_type, clipping_threshold)
+    check_bool("fsdp_enabled", fsdp_enabled)
+    held = {name: p for name, p in model.named_parameters() if p.grad is not None}
+    if not held:
+        return  # torch's function for values fails without a gradient
+    parameters = list(held.values())
+    if clipping_type != "norm":
+        for name, parameter in held.items():
+            if parameter.grad is not None and parameter.grad.layout is not torch.strided:
+                raise TypeError(
+                    f"the gradient of {name} is sparse, and clipping_type={clipping_type!r} needs "
+                    f"dense ones; use 'norm', or build the embedding with sparse=False"
+                )
     if clipping_type == "norm":
         torch.nn.utils.clip_grad_norm_(parameters, max_norm=clipping_threshold)
     elif clipping_type == "value":

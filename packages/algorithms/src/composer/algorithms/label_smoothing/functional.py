@@ -24,6 +24,7 @@ def smooth_labels(
         Probabilities of shape (N, C, ...).
 
     Raises:
+        TypeError: If an argument has the wrong type.
         ValueError: If ``smoothing`` is not between 0 and 1 or the shapes do not fit.
 
     Example:
@@ -31,6 +32,9 @@ def smooth_labels(
         tensor([[0.0500, 0.0500, 0.8500, 0.0500]])
     """
     check_number("smoothing", smoothing, low=0.0, high=1.0)
+    for name, value in (("logits", logits), ("target", target)):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor, not {type(value).__name__}")
     dense = ensure_targets_one_hot(logits, target)
     smoothed = dense * (1.0 - smoothing) + smoothing / logits.shape[1]
     if infer_target_type(logits, target) == "indices":

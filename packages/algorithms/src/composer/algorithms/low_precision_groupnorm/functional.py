@@ -28,6 +28,10 @@ def apply_low_precision_groupnorm(
             with another there is nothing to do, and nothing is done. Unknown by default.
         optimizers: Optimizers to bring up to date.
 
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If there is no such precision.
+
     Example:
         >>> model = nn.Sequential(nn.GroupNorm(2, 4))
         >>> apply_low_precision_groupnorm(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from composer.algorithms._augment.mixing import draw_beta, draw_permutation, permute
+from composer.algorithms._checks import check_batch
 from composer.utils.checks import check_number
 
 __all__ = ["mixup_batch"]
@@ -37,6 +38,7 @@ def mixup_batch(
         The mixed samples, the partners' labels, and the partner's share.
 
     Raises:
+        TypeError: If an argument has the wrong type.
         ValueError: If ``mixing`` or ``alpha`` is out of range or there is not one index per sample.
 
     Example:
@@ -45,6 +47,7 @@ def mixup_batch(
         >>> mixed.tolist(), partner.tolist(), share
         ([[0.25], [0.75]], [1, 0], 0.25)
     """
+    check_batch(input, target)
     if mixing is None:
         check_number("alpha", alpha, low=0.0)
         drawn = draw_beta(alpha, generator)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from composer.algorithms._state import loss_function
 from composer.algorithms.selective_backprop.functional import (
     check_loss_function,
+    check_schedule,
+    check_share,
     sample_by_loss,
     should_selective_backprop,
 )
@@ -15,7 +17,6 @@ from composer.algorithms.selective_backprop.thinning import LEAST, Thinning
 from composer.core.algorithm import Algorithm, Phase
 from composer.core.event import Event
 from composer.utils.batches import batch_get
-from composer.utils.checks import check_integer, check_number
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -68,15 +69,8 @@ class SelectiveBackprop(Algorithm):
         input_key: Any = 0,
         target_key: Any = 1,
     ) -> None:
-        check_number("start", start, low=0.0, high=1.0)
-        check_number("end", end, low=0.0, high=1.0)
-        if start >= end:
-            raise ValueError(f"start={start} must be less than end={end}")
-        check_number("keep", keep, low=0.0, open_low=True, high=1.0)
-        check_number("scale_factor", scale_factor, low=0.0, open_low=True, high=1.0)
-        check_integer("interrupt", interrupt, low=0)
-        if interrupt == 1:
-            raise ValueError("interrupt=1 leaves every batch alone; use 0 or at least 2")
+        check_schedule(start, end, interrupt)
+        check_share(keep, scale_factor)
         self.start = start
         self.end = end
         self.keep = keep

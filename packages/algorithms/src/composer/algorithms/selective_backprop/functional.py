@@ -12,10 +12,13 @@ import torch.nn.functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from composer.utils.checks import check_number
+from composer.algorithms._checks import check_batch
+from composer.utils.checks import check_integer, check_number
 
 __all__ = [
     "check_loss_function",
+    "check_schedule",
+    "check_share",
     "frozen_statistics",
     "per_sample",
     "sample_by_loss",
@@ -25,6 +28,48 @@ __all__ = [
 ]
 
 _INTERPOLATION = {3: "linear", 4: "bilinear", 5: "trilinear"}
+
+
+def check_schedule(start: float, end: float, interrupt: int) -> None:
+    """Refuse a part of the run in which nothing can be selected.
+
+    Args:
+        start: Share of the run at which selection starts.
+        end: Share of the run at which it ends.
+        interrupt: Every batch of this number is left alone; 0 leaves none alone.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If one is out of range.
+
+    Example:
+        >>> check_schedule(0.5, 0.9, 2)
+    """
+    check_number("start", start, low=0.0, high=1.0)
+    check_number("end", end, low=0.0, high=1.0)
+    if start >= end:
+        raise ValueError(f"start={start} must be less than end={end}")
+    check_integer("interrupt", interrupt, low=0)
+    if interrupt == 1:
+        raise ValueError("interrupt=1 leaves every batch alone; use 0 or at least 2")
+
+
+def check_share(keep: float, scale_factor: float) -> None:
+    """Refuse a share to keep, or a scale to rank at, that is out of range.
+
+    Args:
+        keep: The share to keep.
+        scale_factor: The scale.
+
+    Raises:
+        TypeError: If an argument is not a number.
+        ValueError: If one is not greater than 0 and at most 1.
+
+    Example:
+        >>> check_share(0.5, 1.0)
+    """
+    check_number("keep", keep, low=0.0, open_low=True, high=1.0)
+    check_number("scale_factor", scale_factor, low=0.0, open_low=True, high=1.0)
 
 
 def should_selective_backprop(
@@ -46,10 +91,17 @@ def should_selective_backprop(
     Returns:
         Whether it is.
 
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If one is out of range.
+
     Example:
         >>> [should_selective_backprop(0.6, i, interrupt=2) for i in range(4)]
         [True, False, True, False]
     """
+    check_number("current_duration", current_duration, low=0.0)
+    check_integer("batch_idx", batch_idx, low=0)
+    check_schedule(start, end, interrupt)
     if not start <= current_duration < end:
         return False
     return interrupt == 0 or (batch_idx + 1) % interrupt != 0
@@ -84,8 +136,9 @@ def select_using_loss(
         The samples and labels that stay, in order of increasing loss.
 
     Raises:
-        TypeError: If ``loss_fun`` takes no ``reduction`` or gives no loss per sample.
-        ValueError: If a number is out of range.
+        TypeError: If ``loss_fun`` takes no ``reduction`` or gives no loss per sample, or an
+            argument has the wrong type.
+        ValueError: If a number is out of range, or there is no sample.
 
     Example:
         >>> x, y = torch.tensor([0.0, 5.0]), torch.zeros(2)
@@ -93,7 +146,13 @@ def select_using_loss(
         >>> len(kept)
         1
     """
-    check_number("keep", keep, low=0.0, open_low=True, high=1.0)
+    check_share(keep, scale_factor)
+    check_batch(input, target)
+    if not len(input):
+        raise ValueError(f"input of shape {tuple(input.shape)} holds no sample to select")
+    for name, value in (("model", model), ("loss_fun", loss_fun)):
+        if not callable(value):
+            raise TypeError(f"{name}={value!r} must be something that can be called")
     check_loss_function(loss_fun)
     module = model if isinstance(model, torch.nn.Module) else None
     with torch.no_grad(), frozen_statistics(module):

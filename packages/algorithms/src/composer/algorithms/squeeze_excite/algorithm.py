@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from composer.algorithms.squeeze_excite.functional import apply_squeeze_excite
+from composer.algorithms.squeeze_excite.functional import apply_squeeze_excite, check_settings
 from composer.algorithms.squeeze_excite.layers import SqueezeExciteConv2d
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.utils.checks import check_integer, check_number
 from composer.utils.module_surgery import count_module_instances
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ class SqueezeExcite(Algorithm):
     source: ClassVar[str] = "Hu et al., Squeeze-and-Excitation Networks (2017), arXiv 1709.01507"
 
     def __init__(self, latent_channels: float = 64, min_channels: int = 128) -> None:
-        check_number("latent_channels", latent_channels, low=0.0, open_low=True)
-        check_integer("min_channels", min_channels, low=0)
+        check_settings(latent_channels, min_channels)
         self.latent_channels = latent_channels
         self.min_channels = min_channels
 

@@ -8,9 +8,32 @@ from collections.abc import Sequence
 import torch
 
 from composer.algorithms.warnings import NoEffectWarning
-from composer.utils.module_surgery import count_module_instances, replace_module_classes
+from composer.utils.checks import check_integer, check_number
+from composer.utils.module_surgery import (
+    check_surgery,
+    count_module_instances,
+    replace_module_classes,
+)
 
-__all__ = ["apply_squeeze_excite"]
+__all__ = ["apply_squeeze_excite", "check_settings"]
+
+
+def check_settings(latent_channels: float, min_channels: int) -> None:
+    """Refuse settings that the surgery cannot follow.
+
+    Args:
+        latent_channels: Size of the bottleneck, or its share.
+        min_channels: Least number of channels.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> check_settings(64, 128)
+    """
+    check_number("latent_channels", latent_channels, low=0.0, open_low=True)
+    check_integer("min_channels", min_channels, low=0)
 
 
 def apply_squeeze_excite(
@@ -41,8 +64,8 @@ def apply_squeeze_excite(
     """
     from composer.algorithms.squeeze_excite.layers import SqueezeExciteConv2d
 
-    if latent_channels <= 0:
-        raise ValueError(f"latent_channels={latent_channels!r} must be greater than 0")
+    check_surgery(model, optimizers)
+    check_settings(latent_channels, min_channels)
     # A second call must not add attention once more to the convolutions inside the new layers.
     done = {id(m.conv) for m in model.modules() if isinstance(m, SqueezeExciteConv2d)}
 

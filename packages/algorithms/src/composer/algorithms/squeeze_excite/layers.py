@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from composer.utils.checks import check_integer, check_number
+
 __all__ = ["SqueezeExcite2d", "SqueezeExciteConv2d"]
 
 
@@ -21,7 +23,8 @@ class SqueezeExcite2d(nn.Module):
         latent_channels: Size of the bottleneck; below 1, a share of the channels. At least 1.
 
     Raises:
-        ValueError: If ``latent_channels`` is not positive.
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is not positive and finite.
 
     Example:
         >>> SqueezeExcite2d(8, 0.5)(torch.ones(2, 8, 4, 4)).shape
@@ -30,8 +33,8 @@ class SqueezeExcite2d(nn.Module):
 
     def __init__(self, num_features: int, latent_channels: float = 0.125) -> None:
         super().__init__()
-        if latent_channels <= 0:
-            raise ValueError(f"latent_channels={latent_channels!r} must be greater than 0")
+        check_integer("num_features", num_features, low=1)
+        check_number("latent_channels", latent_channels, low=0.0, open_low=True)
         size = latent_channels if latent_channels >= 1 else latent_channels * num_features
         self.latent_channels = max(1, int(size))
         self.pool_and_mlp = nn.Sequential(
@@ -69,6 +72,10 @@ class SqueezeExciteConv2d(nn.Module):
         conv: A convolution to use instead of making one.
         **kwargs: Arguments of ``torch.nn.Conv2d``.
 
+    Raises:
+        TypeError: If ``conv`` is no convolution, or an argument has the wrong type.
+        ValueError: If ``latent_channels`` is not positive and finite.
+
     Example:
         >>> SqueezeExciteConv2d(3, 8, 3, latent_channels=2)(torch.ones(1, 3, 5, 5)).shape
         torch.Size([1, 8, 3, 3])
@@ -82,8 +89,11 @@ class SqueezeExciteConv2d(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        check_number("latent_channels", latent_channels, low=0.0, open_low=True)
+        if conv is not None and not isinstance(conv, nn.Conv2d):
+            raise TypeError(f"conv={conv!r} must be a torch.nn.Conv2d or None")
         self.conv = nn.Conv2d(*args, **kwargs) if conv is None else conv
-        self.se = SqueezeExcite2d(self.conv.out_channels, latent_channels)
+        self.se = SqueezeExcite2d(int(self.conv.out_channels), latent_channels)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Convolve, then weigh the channels.

@@ -10,7 +10,11 @@ from composer.algorithms._surgery import recast
 from composer.algorithms.stochastic_depth.blocks import form_of, residual_block_names
 from composer.algorithms.warnings import NoEffectWarning
 from composer.utils.checks import check_choice, check_number
-from composer.utils.module_surgery import count_module_instances, replace_module_classes
+from composer.utils.module_surgery import (
+    check_surgery,
+    count_module_instances,
+    replace_module_classes,
+)
 
 __all__ = ["DRAWS", "SPREADS", "apply_stochastic_depth", "check_settings", "set_progress"]
 
@@ -78,6 +82,7 @@ def apply_stochastic_depth(
     """
     from composer.algorithms.stochastic_depth.layers import StochasticBlock
 
+    check_surgery(model)
     check_settings(target_layer_name, stochastic_method, drop_rate, drop_distribution)
     made: list[StochasticBlock] = []
 

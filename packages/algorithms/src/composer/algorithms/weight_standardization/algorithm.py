@@ -7,10 +7,12 @@ import warnings
 from typing import TYPE_CHECKING, ClassVar
 
 from composer.algorithms.warnings import NoEffectWarning
-from composer.algorithms.weight_standardization.functional import apply_weight_standardization
+from composer.algorithms.weight_standardization.functional import (
+    apply_weight_standardization,
+    check_settings,
+)
 from composer.core.algorithm import Algorithm
 from composer.core.event import Event
-from composer.utils.checks import check_integer
 
 if TYPE_CHECKING:
     from composer.core.logger import Logger
@@ -42,7 +44,7 @@ class WeightStandardization(Algorithm):
     source: ClassVar[str] = "Qiao et al., Micro-Batch Training (2019), arXiv 1903.10520"
 
     def __init__(self, n_last_layers_ignore: int = 0) -> None:
-        check_integer("n_last_layers_ignore", n_last_layers_ignore, low=0)
+        check_settings(n_last_layers_ignore)
         self.n_last_layers_ignore = n_last_layers_ignore
 
     @staticmethod

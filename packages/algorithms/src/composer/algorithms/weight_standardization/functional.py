@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-__all__ = ["WeightStandardizer", "apply_weight_standardization", "standardize"]
+from composer.utils.checks import check_integer
+from composer.utils.module_surgery import check_surgery
+
+__all__ = ["WeightStandardizer", "apply_weight_standardization", "check_settings", "standardize"]
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -55,6 +58,22 @@ class WeightStandardizer(nn.Module):
         return standardize(weight)
 
 
+def check_settings(n_last_layers_ignore: int) -> None:
+    """Refuse settings that the surgery cannot follow.
+
+    Args:
+        n_last_layers_ignore: How many of the last convolutions are left alone.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If it is negative.
+
+    Example:
+        >>> check_settings(0)
+    """
+    check_integer("n_last_layers_ignore", n_last_layers_ignore, low=0)
+
+
 def apply_weight_standardization(module: nn.Module, n_last_layers_ignore: int = 0) -> int:
     """Standardise the weights of convolutions whenever they are used, in place.
 
@@ -80,8 +99,8 @@ def apply_weight_standardization(module: nn.Module, n_last_layers_ignore: int = 
         >>> model[0].weight.mean().abs() < 1e-6
         tensor(True)
     """
-    if isinstance(n_last_layers_ignore, bool) or n_last_layers_ignore < 0:
-        raise ValueError(f"n_last_layers_ignore={n_last_layers_ignore!r} must be at least 0")
+    check_surgery(module, name="module")
+    check_settings(n_last_layers_ignore)
     found = [one for one in module.modules() if isinstance(one, _CONVOLUTIONS)]
     count = 0
     for convolution in found[: max(0, len(found) - n_last_layers_ignore)]:
