@@ -25,7 +25,7 @@ from typing import Any
 #: Name of the row to a plugin and its arguments.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("", {}),
-    "activation_checkpointing": ("activation_checkpointing", {"classes": "BasicBlock"}),
+    "activation_checkpointing": ("activation_checkpointing", {"classes": "_BasicBlock"}),
     "augmix": ("augmix", {}),
     "blurpool": ("blurpool", {"min_channels": 8}),
     "channels_last": ("channels_last", {}),
@@ -69,14 +69,33 @@ def train(name: str, seed: int, epochs: int) -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    data = plugins.load("composer.datasets", "fashion_mnist")
+    fashion_mnist = plugins.load("composer.datasets", "fashion_mnist")
+    pixels = fashion_mnist(split="train").images / 255.0
+    mean, deviation = float(pixels.mean()), float(pixels.std())
+
+    class Pictures(torch.utils.data.Dataset[Any]):
+        """The images before they are normalised, where transforms of images have their place."""
+
+        def __init__(self, split: str) -> None:
+            self.items = fashion_mnist(split=split, normalize=False)
+            self.transform: Any = None
+
+        def __len__(self) -> int:
+            return len(self.items)
+
+        def __getitem__(self, index: int) -> Any:
+            image, label = self.items[index]
+            if self.transform is not None:
+                image = self.transform(image)
+            return (image - mean) / deviation, label
+
     model = composer_resnet_cifar("resnet_8", width=8, in_channels=1, num_classes=10)
     plugin, arguments = METHODS[name]
     algorithms = [plugins.load("composer.algorithms", plugin)(**arguments)] if plugin else []
     trainer = Trainer(
         model=model,
-        train_dataloader=DataLoader(data(split="train"), 128, shuffle=True, drop_last=True),
-        eval_dataloader=DataLoader(data(split="test"), 500),
+        train_dataloader=DataLoader(Pictures("train"), 128, shuffle=True, drop_last=True),
+        eval_dataloader=DataLoader(Pictures("test"), 500),
         max_duration=f"{epochs}ep",
         eval_interval="1dur",
         optimizers=DecoupledSGDW(
