@@ -22,6 +22,7 @@ from composer.utils import dist
 __all__ = [
     "MAX_SEED",
     "configure_deterministic_mode",
+    "get_host_streams",
     "get_random_seed",
     "get_rng_state",
     "host_streams",
@@ -29,6 +30,7 @@ __all__ = [
     "outermost_streams",
     "seed_all",
     "seed_context",
+    "set_host_streams",
 ]
 
 log = logging.getLogger(__name__)
@@ -202,8 +204,43 @@ def load_rng_state(rng_state_dicts: list[dict[str, Any]]) -> None:
     load_local_rng_state(state)
 
 
+HostStreams = tuple[Any, Any, torch.Tensor]
+
+
+def get_host_streams() -> HostStreams:
+    """Return the state of the host's random streams as it is, not in plain types.
+
+    Returns:
+        The states of Python's, NumPy's and torch's, for :func:`set_host_streams`.
+
+    Example:
+        >>> len(get_host_streams())
+        3
+    """
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def set_host_streams(streams: HostStreams) -> None:
+    """Put the host's random streams back.
+
+    Args:
+        streams: What :func:`get_host_streams` returned.
+
+    Example:
+        >>> before = get_host_streams()
+        >>> first = torch.rand(1)
+        >>> set_host_streams(before)
+        >>> bool(torch.rand(1) == first)
+        True
+    """
+    python, numpy_, torch_ = streams
+    random.setstate(python)
+    np.random.set_state(numpy_)
+    torch.set_rng_state(torch_)
+
+
 #: Streams that blocks with their own put aside, the outermost first.
-_SET_ASIDE: list[tuple[Any, Any, torch.Tensor]] = []
+_SET_ASIDE: list[HostStreams] = []
 
 
 @contextlib.contextmanager
@@ -223,7 +260,7 @@ def host_streams(seed: int) -> Iterator[None]:
         >>> torch.equal(before, torch.get_rng_state())
         True
     """
-    outer = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+    outer = get_host_streams()
     random.seed(seed)
     np.random.seed(seed)
     torch.random.default_generator.manual_seed(seed)
@@ -232,7 +269,7 @@ def host_streams(seed: int) -> Iterator[None]:
         yield
     finally:
         _SET_ASIDE.pop()
-        _set_host_streams(outer)
+        set_host_streams(outer)
 
 
 @contextlib.contextmanager
@@ -254,19 +291,12 @@ def outermost_streams() -> Iterator[None]:
     if not _SET_ASIDE:
         yield
         return
-    inner = (random.getstate(), np.random.get_state(), torch.get_rng_state())
-    _set_host_streams(_SET_ASIDE[0])
+    inner = get_host_streams()
+    set_host_streams(_SET_ASIDE[0])
     try:
         yield
     finally:
-        _set_host_streams(inner)
-
-
-def _set_host_streams(streams: tuple[Any, Any, torch.Tensor]) -> None:
-    python, numpy_, torch_ = streams
-    random.setstate(python)
-    np.random.set_state(numpy_)
-    torch.set_rng_state(torch_)
+        set_host_streams(inner)
 
 
 @contextlib.contextmanager

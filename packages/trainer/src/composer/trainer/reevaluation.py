@@ -6,15 +6,14 @@ random numbers, so that dropout and mixing are the same, and leave nothing behin
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from composer.utils.modules import KeptBuffers
+from composer.utils.reproducibility import get_host_streams, set_host_streams
 
 __all__ = ["Reevaluations"]
 
@@ -79,17 +78,14 @@ class Reevaluations:
 
 # As they are, and not in the plain types of a checkpoint: this is done at every step.
 def _streams() -> list[Any]:
-    found: list[Any] = [random.getstate(), np.random.get_state(), torch.random.get_rng_state()]
-    found.append(torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None)
-    found.append(torch.mps.get_rng_state() if torch.backends.mps.is_available() else None)
-    return found
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    return [get_host_streams(), cuda, mps]
 
 
 def _set_streams(streams: list[Any]) -> None:
-    python, numpy, host, cuda, mps = streams
-    random.setstate(python)
-    np.random.set_state(numpy)
-    torch.random.set_rng_state(host)
+    host, cuda, mps = streams
+    set_host_streams(host)
     if cuda is not None:
         torch.cuda.set_rng_state(cuda)
     if mps is not None:

@@ -65,23 +65,27 @@ def apply_gradient_clipping(
     check_surgery(model)
     check_settings(clipping_type, clipping_threshold)
     check_bool("fsdp_enabled", fsdp_enabled)
-    held = {name: p for name, p in model.named_parameters() if p.grad is not None}
-    if not held:
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    if not parameters:
         return  # torch's function for values fails without a gradient
-    parameters = list(held.values())
-    if clipping_type != "norm":
-        for name, parameter in held.items():
-            if parameter.grad is not None and parameter.grad.layout is not torch.strided:
-                raise TypeError(
-                    f"the gradient of {name} is sparse, and clipping_type={clipping_type!r} needs "
-                    f"dense ones; use 'norm', or build the embedding with sparse=False"
-                )
     if clipping_type == "norm":
         torch.nn.utils.clip_grad_norm_(parameters, max_norm=clipping_threshold)
-    elif clipping_type == "value":
+        return
+    if any(p.grad is not None and p.grad.layout is not torch.strided for p in parameters):
+        _refuse_sparse(model, clipping_type)
+    if clipping_type == "value":
         torch.nn.utils.clip_grad_value_(parameters, clip_value=clipping_threshold)
     else:
         clip_adaptively(parameters, clipping_threshold)
+
+
+def _refuse_sparse(model: torch.nn.Module, clipping_type: str) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and parameter.grad.layout is not torch.strided:
+            raise TypeError(
+                f"the gradient of {name} is sparse, and clipping_type={clipping_type!r} needs "
+                f"dense ones; use 'norm', or build the embedding with sparse=False"
+            )
 
 
 @torch.no_grad()
